@@ -15,7 +15,13 @@ from sandherd.telemetry.metrics import BORROWED, BY_NAME, Metric, MetricKind
 
 HERD: Final = "job"
 SCRAPED: Final = frozenset({HERD, "service", "instance"})
-COUNTED: Final = frozenset({"sandherd_ready", "sandherd_connected", "sandherd_lease_held"})
+COUNTED: Final = frozenset(
+    {
+        *("sandherd_ready", "sandherd_connected", "sandherd_lease_held"),
+        *("sandherd_monitor_partitions_held", "sandherd_watched_sandboxes"),
+        *("sandherd_spool_events", "sandherd_calls_in_flight", "sandherd_outage_sandboxes"),
+    }
+)
 """Gauges with a value of its own in each replica, so that their sum is meaningful."""
 _OWN: Final = {name for name in BORROWED if name.startswith("process_")}
 _PARTS: Final = ("_bucket", "_sum", "_count")

@@ -50,9 +50,10 @@ once in an episode, and only then. `sandherd-monitor[assessor]` has to be instal
 - It answers `at_fault`, `working` or `unsure`, and cites the numbers of records; a verdict that cites none, or one that
   does not exist, is none. `working` drops the finding until the next message of a user. Without a verdict (the event
   `monitor.finding_assessed` has the reason) `no_progress` is acted upon as without a model, and `drift` is not.
-- It sees the task's text, the messages of users, and the agent's calls with their outcomes, as quoted records of
-  limited size. It sees neither what the agent writes nor the results of tools, and has no tools itself. Messages to
-  agents come from the rules, never from the model. Findings of other rules are never dropped.
+- It sees the task's text, the messages of users, and the agent's calls with their outcomes since its last verdict
+  about the same rule, the last 80 of them, as quoted records of limited size. It sees neither what the agent writes nor
+  the results of tools, and has no tools itself. Messages to agents come from the rules, never from the model. Findings
+  of other rules are never dropped.
 - It uses at most `SANDHERD_ASSESSOR_TOKENS` within 24 hours. `sandherd_assessments_total` counts its verdicts.
 """
 INTERVENTIONS: Final = """## Interventions
@@ -109,12 +110,68 @@ While it is paused, rules that conclude from inactivity do not end it. If the ag
 pause is cancelled.
 
 **Muting.** `sandherd monitor mute SANDBOX RULE --for 1h` mutes a guardian rule for one sandbox, for a time or until
-`sandherd monitor unmute`. The rule still counts, and is not acted upon. `sandherd monitor show SANDBOX` has calls in
-flight, how far each rule is from its next step, findings with evidence, and the last 20 interventions with outcomes.
+`sandherd monitor unmute`. The rule still counts, and is not acted upon.
+
+**No progress.** The number of responses of `no_progress` is a threshold, and not a percentile of the project's earlier
+tasks. A percentile would depend on other sandboxes: the same events of a sandbox would give other decisions after a
+restart, in a replay and in another partition, and rules of one sandbox would affect those of others. It would also
+gain little: in recorded sessions the length does not separate those that are stuck from those that read, and the share
+of new calls does.
+
+**Outages.** A network, a server or the provider of the model that does not respond is no fault of the agent. Calls with
+the outcome `outage`, and requests to the provider that Claude repeats, are the finding `outage`, with evidence, until
+ten calls have ended otherwise. `monitor show`, `monitor report` and `sandherd_outage_sandboxes` have it. It is no rule:
+no event and no intervention follows, and rules leave out what an outage has prevented.
+
+**Inspection.** `sandherd monitor show SANDBOX` (`Herd.monitored`, the request `monitor.show`) has the sandbox's phase,
+calls in flight, what its task has used of each kind of budget and the limits of its project, how far each rule is from
+its next step, findings with evidence, and the last 20 interventions with outcomes. What its harness does not report is
+`unmetered`. `sandherd monitor report` is about a project ([conductor.md](conductor.md#the-report)).
 
 All of this is derived from events: a monitor that is restarted, or that takes over, reads everything that its
 predecessor has decided before it acts. Commands that were lost are sent again after 10 seconds under the same id, and
 are carried out once.
+"""
+REPLICAS: Final = """## Several replicas
+
+Sandboxes are divided into `SANDHERD_MONITOR_PARTITIONS` partitions, by a checksum of project and name. Each partition
+has a lease, and each replica takes its even share of them; there should be at least as many partitions as replicas. A
+replica that is started gets its part, those of one that ends or is killed are taken over, and nothing else moves. Each
+partition has a snapshot of its own: its new holder reads what was stored since, and only then acts. A replica that was
+suspended for longer than its leases checks them before each action, and does nothing more.
+
+- `sandherd monitor show` is answered by the replica that holds the partition. If none does, the request is refused with
+  `busy`. `/readyz` of a replica and the alert `SandherdPartitionsNotShared` report partitions without a holder.
+- Metrics of sandboxes are those of a replica's own; dashboards add them.
+- The Conductor and budgets are not divided: one replica does each, with a lease of its own (`monitor.conductor`,
+  `monitor.budgets`), from the summaries of all sandboxes.
+- Change the number by restarting the replicas with it. Those with the new number wait until all with the former one
+  have ended; `monitor.watch` is the lease that decides which number counts. The new partitions begin with the snapshots
+  of the former ones. In the same way a version without partitions is replaced.
+- The allowance of a model that assesses findings is that of the herd. Replicas that request an assessment at the same
+  moment may exceed it by one each.
+
+**Why each replica reads all new events.** Two replicas, 1,000 events/s of 200 sandboxes, two cores; in microseconds of
+CPU per event:
+
+| how an event reaches its partition | broker | each replica | both replicas |
+| --- | --- | --- | --- |
+| one replica, without partitions | 24 to 30 | 105 | 105 |
+| each replica subscribes to all new events, and skips by the subject: what the monitor does | 26 to 33 | 64 | 127 |
+| the stream republishes to a subject with `partition(8)`; a replica subscribes to its own | 27 to 30 | 57 | 114 |
+| a consumer for each replica, with the filter subjects of its sandboxes | 46 to 137 | 70 | 141 |
+| the stream's subjects are mapped with `partition(8)`; a consumer for each partition | 46 | 75 | 149 |
+| a second stream sources the events with `partition(8)`; a consumer for each partition | 51 to 61 | 70 | 139 |
+
+An event that is skipped costs a replica about 20 microseconds, a fifth of one that is read and judged. Only
+republishing by partition is cheaper, by 7 microseconds per replica. It would set the number of partitions in the stream
+instead of the monitor and change the subjects of all who follow events, and events of tasks that end an attempt would
+reach the partition of the task's name instead of that of its sandbox. Consumers cost the broker more than they save;
+their filters would have to change with each sandbox, and the second stream stores everything twice.
+
+`make bench ONLY=monitor` measures `monitor.decision`, from an event to the command that it leads to at 1,000 events/s,
+and `monitor.takeover`, from the end of a killed replica to the commands that became due in its partitions. The targets
+are 50 ms and 10 s for 99 of 100.
 """
 SETTING: Final = """## Thresholds
 
@@ -241,6 +298,7 @@ def monitor() -> str:
         INTRO,
         table(head, map(_rule_cells, registry.RULES)),
         INTERVENTIONS,
+        REPLICAS,
         ASSESSMENT,
         SETTING,
         table(

@@ -31,7 +31,7 @@ is always limited. Ids are in spans and logs. Names are labels of the metrics of
 100 series each.
 """
 METRICS_HEAD: Final = """\
-A gauge that only the holder of a lease knows (tasks, sandboxes, the pool, the watch) is exposed by that replica alone,
+A gauge that only the holder of a lease knows (tasks, sandboxes, the pool) is exposed by that replica alone,
 and briefly by two when the lease changes its holder; values from the broker (streams, consumers, the lag) are the same
 in every replica. Of both use the maximum, within one herd: sums are for counters.
 """

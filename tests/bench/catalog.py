@@ -110,6 +110,10 @@ GROUPS: Final = (
         + _figures("floods", "ms", *_each("message_during"), *_each("message_after")),
     ),
     Group(
+        "cli", "the CPU time of commands", "tests.bench.commands:measure",
+        _figures("cli", "CPU ms", "run", "tasks_list", "events", "logs_follow", "status"),
+    ),
+    Group(
         "spawn", "from `submit` to the agent's start", "tests.bench.starting:measure",
         _figures("spawn", "ms", "start", "start_empty", "start_1000", "warm"),
     ),
@@ -127,9 +131,9 @@ GROUPS: Final = (
         _figures("scheduling", "µs", "decision"),
     ),
     Group(
-        "monitor", "the monitor's rules, without a broker", "tests.bench.judging:measure",
+        "monitor", "the monitor's rules, and how soon it acts", "tests.bench.judging:measure",
         _figures("monitor", "events/s", "rate", **_RATES) + _figures("monitor", "µs/event", "cost")
-        + _figures("monitor", "KiB/sandbox", "memory"),
+        + _figures("monitor", "KiB/sandbox", "memory") + _figures("monitor", "ms", "decision", "takeover"),
     ),
     Group(
         "cluster", "without a leader, after its server was killed", "tests.bench.losing:measure",

@@ -16,6 +16,7 @@ from monitor.herd import Herd
 from monitor.urgency import is_urgent
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EVENTS
+from tests.bench import deciding
 from tests.bench.recorder import Recorder
 
 FEW: Final = 100
@@ -113,6 +114,7 @@ async def measure(recorder: Recorder) -> None:
         recorder.add("monitor.cost", many * 1e6, few * 1e6)
     for _ in recorder.each("monitor.memory"):
         recorder.add("monitor.memory", _bytes(_documents(FEW)) / 1024)
+    await deciding.measure(recorder)
 
 
 def _read_cost(sandboxes: int) -> float:

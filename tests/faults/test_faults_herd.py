@@ -36,7 +36,7 @@ KILL_EVERY = 25
 ATTEMPTS = 3
 MOMENTS = random.Random(200)
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
 # The kernel keeps the lock for as long as any process of the agent lives, whoever was killed: none may find it taken.
 AGENT = f"""
@@ -84,7 +84,7 @@ class Spawners:
 
     @staticmethod
     async def _until(events: Sized, count: int) -> None:
-        await eventually(lambda: len(events) >= count, seconds=480)
+        await eventually(lambda: len(events) >= count, seconds=900)
 
     async def kill(self, victim: asyncio.subprocess.Process) -> None:
         assert victim.returncode is None, self._log.read_text()[-3000:]
@@ -176,7 +176,7 @@ async def test_all_tasks_end_in_the_right_state(spawners: Spawners, herd: Broker
         async with being_killed(spawners, person.events) as killing:
             for number in range(TASKS):
                 await person.command(SubmitTask(task=f"task-{number}", spec=task_spec(number, marks)), f"task-{number}")
-            await eventually(lambda: _ended(person) >= TASKS or killing.done(), seconds=480)
+            await eventually(lambda: _ended(person) >= TASKS or killing.done(), seconds=900)
         await spawners.start()
         await person.all_gone()
         views = await eventually(lambda: _all_ended(person))

@@ -20,7 +20,7 @@ from tests.polling import eventually
 TASKS = 6
 AGENT = 'for n in 1 2 3; do echo "$SANDHERD_TASK_ID $n" >> "$SANDHERD_TASK_ID"; git add .; git commit -qm "$n"; done'
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ async def test_killed_spawners_lose_no_commit_and_create_no_branch_twice(
                 await person.command(SubmitTask(task=name, spec=task_spec(url)), name)
             ended = {"task.completed", "task.failed"}
             await eventually(
-                lambda: killing.done() or all(ended & set(person.types(name)) for name in names), seconds=300
+                lambda: killing.done() or all(ended & set(person.types(name)) for name in names), seconds=900
             )
         await spawners.start()
 
@@ -86,7 +86,7 @@ async def test_killed_spawners_lose_no_commit_and_create_no_branch_twice(
             completed = {name for name in names if "task.completed" in person.types(name)}
             return done if len(done) == len(views) == TASKS and completed <= pushed else None
 
-        views: list[BranchView] = await eventually(all_pushed)
+        views: list[BranchView] = await eventually(all_pushed, seconds=480)
         await person.all_gone()
     completed = {name for name in names if "task.completed" in person.types(name)}
     assert completed

@@ -25,6 +25,10 @@ RequestT = TypeVar("RequestT", bound=Request[Any])
 _log: Final = logs.get("requests")
 
 
+class OtherReplicaRepliesError(Exception):
+    """Raised by a handler if another replica replies; only for requests that every replica receives."""
+
+
 @dataclass(frozen=True)
 class IncomingRequest(Generic[RequestT]):
     """A request, and the names in its subject, which identify the requester: the broker has checked them."""
@@ -89,12 +93,16 @@ class RequestRouter:
             raise ValueError(f"{request.type} is not a request for {self._principal}")
         self._answers[request.type] = handle, lane
 
-    def broker(self, bus: Bus) -> NatsBroker:
-        """FastStream's broker with a subscriber for each kind, in the service's queue group; not started yet."""
+    def broker(self, bus: Bus, *, by_each: bool = False) -> NatsBroker:
+        """FastStream's broker with a subscriber for each kind; not started yet.
+
+        One replica receives a request, as all are in the service's queue group; with `by_each` every replica.
+        """
+        queue = "" if by_each else self._principal
         broker = HerdBroker(bus)
         for request_type, (handle, lane) in self._answers.items():
             template = BY_NAME[f"request.{request_type}"].template
-            subscriber = broker.subscriber(template, queue=self._principal, no_reply=True)
+            subscriber = broker.subscriber(template, queue=queue, no_reply=True)
             subscriber(self._scheduler.receiver(lane, request_type, self._processing(request_type, handle)))
         return broker
 
@@ -103,7 +111,7 @@ class RequestRouter:
         await self._scheduler.close()
 
     def _processing(self, request_type: str, handle: Answerer) -> Process:
-        async def process(message: NatsMessage) -> Reply[Any]:
+        async def process(message: NatsMessage) -> Reply[Any] | None:
             return await _reply(request_type, handle, message, self._spans)
 
         return process
@@ -114,11 +122,13 @@ class RequestRouter:
         self._meters.observe("sandherd_request_seconds", seconds, request=request_type)
 
 
-async def _reply(request_type: str, handle: Answerer, message: NatsMessage, spans: RequestSpans) -> Reply[Any]:
+async def _reply(request_type: str, handle: Answerer, message: NatsMessage, spans: RequestSpans) -> Reply[Any] | None:
     try:
         request = read_request(request_type, message.body, message.path)
         with spans.span(request_type):
             return Reply[Any](ok=await handle(request))
+    except OtherReplicaRepliesError:
+        return None
     except ContractError as error:
         return Reply[Any](error=error.problem)
     except Exception as error:  # noqa: BLE001  # logged, and a refusal is sent: a requester must not wait for its timeout

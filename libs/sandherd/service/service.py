@@ -147,16 +147,18 @@ class Service:
         self._answers.add(request, handle, lane or RequestLane.of_kind(request.type, at_once))
 
     @asynccontextmanager
-    async def answering(self, answers: Mapping[type[Request[Any]], Answerer]) -> AsyncIterator[None]:
-        """Reply to these kinds of request until the block ends: to what only the holder of a lease knows.
+    async def answering(
+        self, answers: Mapping[type[Request[Any]], Answerer], *, by_each: bool = False
+    ) -> AsyncIterator[None]:
+        """Reply to these kinds of request until the block ends. With `by_each` every replica receives each request.
 
-        Then no replica is subscribed, and a requester learns at once that none replies.
+        Handlers then raise `OtherReplicaRepliesError` where another replica replies.
         """
         spans = RequestSpans(self.settings.traced_requests)
         router = RequestRouter(self.principal, self.meters, _request_limits(self.settings), spans)
         for request, handle in answers.items():
             router.add(request, handle, RequestLane.of_kind(request.type, 1))
-        broker = router.broker(self.bus)
+        broker = router.broker(self.bus, by_each=by_each)
         await broker.start()
         try:
             yield

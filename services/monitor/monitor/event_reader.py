@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.bus.consumers.pull import ConsumerUnresponsiveError
 from sandherd.bus.direct_get import StoredMessage, read_batch, read_stored
-from sandherd.contracts.headers import SEQUENCE_HEADER
+from sandherd.contracts.headers import SEQUENCE_HEADER, STORED_SUBJECT
 from sandherd.contracts.streams import BY_STREAM, live_subject
 from sandherd.telemetry import logs
 
@@ -42,38 +42,54 @@ _log: Final = logs.get("event_reader")
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPosition:
-    """How far the stream was read at a request: the broker's time then, and the number of events still to be read."""
+class StreamEnds:
+    """The first and the last sequence in the stream at a request, and the broker's time then."""
 
     requested_at: datetime
-    left: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """The wanted events up to a position, in order, and when the last event up to it was stored."""
+
+    events: Sequence[Delivery]
+    position: int
+    at: datetime
 
 
 class EventReader:
-    """Returns every event after a position, in order."""
+    """Returns every event after a position, in order; of new events those whose subject is `wanted`.
 
-    def __init__(self, bus: Bus) -> None:
+    Others are recognised by their headers, at a fifth of the cost of an event that is folded.
+    """
+
+    def __init__(self, bus: Bus, wanted: Callable[[str], bool] = lambda _subject: True) -> None:
         self._bus = bus
+        self._wanted = wanted
         self._subscription: Subscription | None = None
-        self._new: deque[StoredMessage] = deque()
+        self._new: deque[tuple[int, Msg]] = deque()
         self._new_bytes = 0
         self._arrived = asyncio.Event()
         self._next = 0
         self._replied_at = 0.0
 
-    async def start(self, position: int) -> None:
-        """Read from behind `position`. Raises `ConsumerUnresponsiveError` if the stream can't be read."""
+    async def start(self, position: int | None = None) -> int:
+        """Read from behind `position`, else from the end of the stream on. Returns the position from which it reads.
+
+        Raises `ConsumerUnresponsiveError` if the stream can't be read.
+        """
         await self.stop()
         try:
             self._subscription = await self._bus.client.subscribe(
                 live_subject(_ALL), cb=self._on_new, pending_bytes_limit=512 * 1024 * 1024
             )
-            first = int((await self._info())["state"]["first_seq"])
         except _NO_REPLY as error:
             raise ConsumerUnresponsiveError(f"{STREAM} can't be subscribed to: {error!r}") from error
-        if first > position + 1 and position:
-            _log.warning("events after the snapshot are no longer in the stream", position=position, first=first)
-        self._next = max(position + 1, first)
+        ends = await self.ends()
+        self._next = max(ends.last if position is None else position, ends.first - 1) + 1
+        return self._next - 1
 
     async def stop(self) -> None:
         """Stop reading, and unsubscribe."""
@@ -83,14 +99,14 @@ class EventReader:
             with suppress(nats.errors.Error):  # not connected: the broker has already removed it
                 await subscription.unsubscribe()
 
-    async def next_batch(self) -> Sequence[Delivery]:
-        """At least one event. Raises `ConsumerUnresponsiveError` when the stream does not respond."""
+    async def next_batch(self) -> EventBatch:
+        """At least one event was read. Raises `ConsumerUnresponsiveError` when the stream does not respond."""
         if self._subscription is None:
             raise ConsumerUnresponsiveError("not subscribed")
         while True:
             self._arrived.clear()
             if batch := self._pop_consecutive() or await self._read():
-                return [_delivery(stored) for stored in batch]
+                return batch
             with suppress(TimeoutError):
                 async with asyncio.timeout(_POLL):
                     await self._arrived.wait()
@@ -101,7 +117,7 @@ class EventReader:
             return  # not from the stream
         if len(self._new) >= _WINDOW or self._new_bytes + len(msg.data) > _WINDOW_BYTES:
             self._drop_new()
-        self._new.append(read_stored(headers, msg.data))
+        self._new.append((int(headers[SEQUENCE_HEADER]), msg))
         self._new_bytes += len(msg.data)
         self._arrived.set()
 
@@ -109,36 +125,52 @@ class EventReader:
         self._new.clear()
         self._new_bytes = 0
 
-    def _pop_consecutive(self) -> list[StoredMessage]:
+    def _pop_consecutive(self) -> EventBatch | None:
         """The new events that directly follow what was read."""
-        found: list[StoredMessage] = []
-        while self._new and self._new[0].sequence <= self._next and len(found) < _BATCH:
-            stored = self._new.popleft()
-            self._new_bytes -= len(stored.data)
-            if stored.sequence == self._next:
-                found.append(stored)
-                self._next += 1
-        return found
+        found: list[Delivery] = []
+        last: Msg | None = None
+        count = 0
+        while self._new and self._new[0][0] <= self._next and count < _BATCH:
+            sequence, msg = self._new.popleft()
+            self._new_bytes -= len(msg.data)
+            if sequence < self._next:
+                continue
+            last, self._next, count = msg, sequence + 1, count + 1
+            if self._wanted((msg.headers or {}).get(STORED_SUBJECT, "")):
+                found.append(_delivery(read_stored(msg.headers or {}, msg.data)))
+        if last is None:
+            return None
+        return EventBatch(found, self._next - 1, read_stored(last.headers or {}, b"").at)
 
-    async def _read(self) -> list[StoredMessage]:
-        """The stream's events from the next sequence on. Deleted ones are skipped."""
+    async def _read(self) -> EventBatch | None:
+        batch = await self.stored(self._next, self._wanted)
+        if batch is not None:
+            self._next = batch.position + 1
+        return batch
+
+    async def stored(self, first: int, wanted: Callable[[str], bool]) -> EventBatch | None:
+        """The stream's wanted events from this sequence on; None if it has none at all. Deleted ones are skipped.
+
+        Raises `ConsumerUnresponsiveError`.
+        """
         try:
-            batch = await read_batch(self._bus, STREAM, _ALL, first=self._next, limit=_BATCH, max_bytes=_BATCH_BYTES)
+            batch = await read_batch(self._bus, STREAM, _ALL, first=first, limit=_BATCH, max_bytes=_BATCH_BYTES)
         except _NO_REPLY as error:
             raise ConsumerUnresponsiveError(f"{STREAM} can't be read: {error!r}") from error
         self._replied_at = time.monotonic()
-        if batch:
-            self._next = batch[-1].sequence + 1
-        return batch
+        if not batch:
+            return None
+        events = [_delivery(stored) for stored in batch if wanted(stored.subject)]
+        return EventBatch(events, batch[-1].sequence, batch[-1].at)
 
-    async def reached(self, position: int) -> ReadPosition:
-        """How far `position` is behind. Raises `ConsumerUnresponsiveError` if the stream does not respond."""
+    async def ends(self) -> StreamEnds:
+        """What the stream has now. Raises `ConsumerUnresponsiveError` if it does not respond."""
         try:
             info = await self._info()
-            last, at = int(info["state"]["last_seq"]), datetime.fromisoformat(info["ts"]).astimezone(UTC)
+            at = datetime.fromisoformat(info["ts"]).astimezone(UTC)
+            return StreamEnds(at, int(info["state"]["first_seq"]), int(info["state"]["last_seq"]))
         except _NO_REPLY as error:
             raise ConsumerUnresponsiveError(f"{STREAM} does not respond: {error!r}") from error
-        return ReadPosition(at, max(0, last - position))
 
     async def _info(self) -> dict[str, Any]:
         reply = await self._bus.client.request(f"{self._bus.api}.STREAM.INFO.{STREAM}", timeout=2)

@@ -1,7 +1,10 @@
-"""The monitor service, composed: one watch and one Conductor over the whole herd, each by one replica at a time."""
+"""The monitor service, composed: replicas share the sandboxes; one has the Conductor, and one the budgets."""
 
+import asyncio
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
+
+from pydantic import BaseModel
 
 from monitor.actions import Actions
 from monitor.assessment.assessor import Assessor
@@ -11,19 +14,21 @@ from monitor.conductor.ledger_store import Outbox
 from monitor.conductor.policy import Policy
 from monitor.conductor.report import ReportHandler
 from monitor.conductor.tenure import Conductor
-from monitor.event_reader import EventReader
+from monitor.partition_plan import partition_of
 from monitor.rule_settings import rule_set_of
+from monitor.shares import Shares
 from monitor.watch import Watch
 from sandherd.bus.consumers.consumer import Delivery, Outcome
 from sandherd.bus.lease import Lease
 from sandherd.bus.publisher import EventPublisher
+from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.contracts.requests.monitor import ShowSandbox
 from sandherd.contracts.requests.monitor_report import AskMonitorReport
 from sandherd.contracts.subjects import Principal
+from sandherd.service.requests import Answerer, IncomingRequest, OtherReplicaRepliesError
 from sandherd.service.service import Service, serve
 from sandherd.settings import Settings
 
-LEASE: Final = "monitor.watch"
 CONDUCTOR_LEASE: Final = "monitor.conductor"
 COMMANDS_CONSUMER: Final = "monitor-commands"
 
@@ -32,20 +37,20 @@ def compose(settings: Settings) -> Service:
     """The monitor, ready to run."""
     service = Service(Principal.MONITOR, settings)
     monitor = Monitor(service)
+    budgets = BudgetComponent(service)
+    budgets.register()
 
     async def watch() -> None:
-        lease = _lease(service, LEASE)
-        await lease.run_with(_watch_while_held(service, lease, monitor))
+        await _watch(service, monitor, budgets)
 
     async def conduct() -> None:
         lease = _lease(service, CONDUCTOR_LEASE)
         await lease.run_with(_conduct_while_held(service, lease, monitor))
 
     service.background("watch", watch)
-    BudgetComponent(service).register()
     if settings.conductor != "off":
         service.background("conductor", conduct)
-    service.answer(AskMonitorReport, ReportHandler(service).answer)
+    service.answer(AskMonitorReport, ReportHandler(service, budgets.reported).answer)
     service.consume_commands(COMMANDS_CONSUMER, monitor.handle_command)
     service.requeues({"COMMANDS": monitor.handle_command})
     return service
@@ -53,9 +58,12 @@ def compose(settings: Settings) -> Service:
 
 def _lease(service: Service, key: str) -> Lease:
     """A lease that readiness and metrics show."""
-    lease = Lease(service.bus, key, service.instance)
-    service.health.add(key, lease.problem)
-    service.meters.watch("sandherd_lease_held", lambda: lease.held, lease=key)
+    return _shown(service, Lease(service.bus, key, service.instance))
+
+
+def _shown(service: Service, lease: Lease) -> Lease:
+    service.health.add(lease.key, lease.problem)
+    service.meters.watch("sandherd_lease_held", lambda: lease.held, lease=lease.key)
     return lease
 
 
@@ -85,19 +93,41 @@ class Monitor:
         return MonitorCommands(self._service.bus, self.publisher, rule_set_of(self._service.settings))
 
 
-async def _watch_while_held(service: Service, lease: Lease, monitor: Monitor) -> None:
-    rules = rule_set_of(service.settings)
-    while True:
-        service.health.add("watch", lambda: None)
-        await lease.wait_held()
-        reader = EventReader(service.bus)
-        service.health.add("watch", reader.problem)
-        actions = Actions(service.bus, monitor.publisher, service.settings.notifications)
-        watch = Watch(
-            service.bus, lease, rules, actions=actions, reader=reader, meters=service.meters, assessor=monitor.assessor
-        )
-        async with service.answering({ShowSandbox: watch.show}):
-            await watch.run(service.settings.check_interval)
+async def _watch(service: Service, monitor: Monitor, budgets: BudgetComponent) -> None:
+    """Watch this replica's share. What is watched is saved and released before the watch itself ends."""
+    bus, settings, count = service.bus, service.settings, service.settings.monitor_partitions
+    actions = Actions(bus, monitor.publisher, settings.notifications)
+    watch = Watch(
+        bus, count, rule_set_of(settings), actions=actions, meters=service.meters, assessor=monitor.assessor
+    )  # fmt: skip
+    shares = Shares(bus, service.instance, count, watch.hold)
+    _show_shares(service, watch, shares, count)
+    watching = asyncio.ensure_future(watch.run(settings.check_interval))
+    try:
+        async with service.answering({ShowSandbox: _show_of(watch, shares, count, budgets)}, by_each=True):
+            await run_until_first(asyncio.shield(watching), shares.run())
+    finally:
+        await cancel_and_wait([watching])
+
+
+def _show_shares(service: Service, watch: Watch, shares: Shares, count: int) -> None:
+    _shown(service, shares.layout)
+    service.health.add("watch", watch.problem)
+    service.health.add("partitions", shares.problem)
+    service.health.remark_on("partitions", shares.remark)
+    service.meters.set("sandherd_monitor_partitions", count)
+    service.meters.watch("sandherd_monitor_partitions_held", lambda: shares.held)
+
+
+def _show_of(watch: Watch, shares: Shares, count: int, budgets: BudgetComponent) -> Answerer:
+    async def show(incoming: IncomingRequest[Any]) -> BaseModel:
+        view = watch.show(incoming)
+        if view is not None:
+            return await budgets.with_spending(view)
+        await shares.check_unwatched(partition_of(incoming.project, incoming.request.sandbox, count))
+        raise OtherReplicaRepliesError
+
+    return show
 
 
 async def _conduct_while_held(service: Service, lease: Lease, monitor: Monitor) -> None:

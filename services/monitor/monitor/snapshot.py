@@ -1,4 +1,8 @@
-"""Packs the herd into pieces that fit in broker messages, and unpacks them. Pure; `snapshot_store` stores them."""
+"""Packs a herd into pieces that fit in broker messages, and unpacks them. Pure; `snapshot_store` stores them.
+
+Each partition has a snapshot of its own. After the number of partitions has changed, a partition begins with what
+those of the former layout have of it.
+"""
 
 import hashlib
 import zlib
@@ -11,6 +15,7 @@ from monitor.assessment.allowance import Allowance
 from monitor.facts import Key
 from monitor.herd import Herd
 from monitor.notices import Notice
+from monitor.partition_plan import PartitionId
 from monitor.rule_set import ALL, RuleSet
 from monitor.state import SandboxActivity
 
@@ -143,3 +148,50 @@ def _decoded(name: str, encoded: Mapping[str, Any], rules: RuleSet) -> Mapping[s
         except ValidationError:
             continue
     return decoded
+
+
+# --- layouts -----------------------------------------------------------------------------------------------------
+
+
+def sources(positions: Mapping[PartitionId, int], place: PartitionId) -> list[list[PartitionId]]:
+    """The snapshots from which a partition can be restored, the best first; of one layout each.
+
+    `positions` has the last event of each stored snapshot. Of its own layout a partition needs its own snapshot, of
+    another one all. The best is the one after which the fewest events have to be read.
+    """
+    layouts = sorted({found.total for found in positions}, key=lambda count: count != place.total)
+    needed = [[place] if count == place.total else _all_of(count) for count in layouts]
+    complete = [places for places in needed if all(one in positions for one in places)]
+    return sorted(complete, key=lambda places: -min(positions[one] for one in places))
+
+
+def _all_of(count: int) -> list[PartitionId]:
+    return [PartitionId(count, number) for number in range(max(1, count))]
+
+
+def merged(herds: Sequence[Herd], place: PartitionId, rules: RuleSet) -> Herd:
+    """What these have of the sandboxes of one partition, as of the earliest of them.
+
+    Events after that are read again; states that are later ignore those that they know.
+    """
+    earliest = min(herds, key=lambda herd: herd.position)
+    return Herd(
+        earliest.position,
+        [state for herd in herds for key, state in herd.live.items() if place.has(*key)],
+        [key for herd in herds for key in herd.ended if place.has(*key)],
+        [one for herd in herds for one in herd.notices.values() if place.has(one.project, one.sandbox)],
+        [state for herd in herds for key, state in herd.unwritten.items() if place.has(*key)],
+        allowance=earliest.allowance,
+        rules=rules,
+    )
+
+
+def replaced(positions: Mapping[PartitionId, int], count: int) -> list[PartitionId]:
+    """The snapshots of other layouts that no partition of this one needs any more."""
+    own = [positions.get(place) for place in _all_of(count)]
+    if None in own:
+        return []
+    first = min(position for position in own if position is not None)
+    others = [place for place in positions if place.total != count]
+    layouts = {place.total: min(positions[one] for one in others if one.total == place.total) for place in others}
+    return [place for place in others if layouts[place.total] <= first]

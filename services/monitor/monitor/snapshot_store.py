@@ -1,85 +1,157 @@
-"""Stores the snapshot in its bucket: pieces first, then the manifest, so that a crash leaves a complete snapshot."""
+"""Stores snapshots in their bucket: pieces first, then the manifest, so that a crash leaves a complete snapshot."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 import nats.errors
 import nats.js.errors
+from nats.js.api import RawStreamMsg
 from pydantic import ValidationError
 
 from monitor.herd import Herd
+from monitor.partition_plan import UNDIVIDED, PartitionId
 from monitor.rule_set import RuleSet
-from monitor.snapshot import Manifest, SnapshotError, pack, unpack
+from monitor.snapshot import Manifest, SnapshotError, merged, pack, replaced, sources, unpack
 from sandherd.bus.connection import Bus, PublishFailedError
+from sandherd.bus.direct_get import read_batch
 from sandherd.bus.kv import last_message
 from sandherd.contracts.names import new_uuid
 from sandherd.telemetry import logs
 
 BUCKET: Final = "monitor"
 _STREAM: Final = f"KV_{BUCKET}"
-_PREFIX: Final = f"$KV.{BUCKET}"
-_MANIFEST: Final = f"{_PREFIX}.manifest"
+_ROOT: Final = f"$KV.{BUCKET}"
+_MANIFESTS: Final = re.compile(rf"{re.escape(_ROOT)}\.watch\.(\d+)\.(\d+)\.manifest")
 _DELETE_HEADERS: Final = {"KV-Operation": "DEL", "Nats-TTL": "60s"}
 """Headers that empty a key, with a delete marker that expires."""
+_MAX_MANIFESTS: Final = 4096
+_SHARED_FOR: Final = 60.0
+"""Seconds for which snapshots of another layout stay in memory, as several partitions are restored from each."""
+_UNSAVED: Final = (TimeoutError, PublishFailedError, nats.js.errors.Error, nats.errors.Error)
 _log: Final = logs.get("snapshot_store")
 
 
-class SnapshotStore:
-    """Saves and restores the herd. Two sets of pieces alternate, so that the current one is not overwritten."""
+class Snapshots:
+    """The snapshots of all partitions, as one replica reads them."""
 
     def __init__(self, bus: Bus, rules: RuleSet) -> None:
         self._bus = bus
         self._rules = rules
+        self._one_at_a_time = asyncio.Lock()
+        self._unpacked: dict[str, Herd] = {}
+
+    def of(self, place: PartitionId) -> "SnapshotStore":
+        """The store of one partition's snapshot, for one tenure."""
+        return SnapshotStore(self._bus, place, self)
+
+    async def restore(self, place: PartitionId, positions: dict[PartitionId, int]) -> Herd:
+        """The newest usable state of a partition; an empty one, with a warning in the log, if there is none.
+
+        Raises nats-py's errors while the bucket is unavailable.
+        """
+        for places in sources(positions, place):
+            try:
+                herds = [await self._herd(one, shared=one.total != place.total) for one in places]
+            except (SnapshotError, ValidationError, nats.js.errors.NotFoundError) as error:
+                _log.warning("snapshot unusable, reading the stream from its first event", error=str(error))
+                continue
+            herd = herds[0] if places == [place] else merged(herds, place, self._rules)
+            _log.info("snapshot restored", position=herd.position, sandboxes=len(herd.live))
+            return herd
+        return Herd(rules=self._rules)
+
+    async def _herd(self, place: PartitionId, *, shared: bool) -> Herd:
+        async with self._one_at_a_time:
+            manifest = Manifest.model_validate_json((await self._last(manifest_key(place))).data or b"")
+            if (known := self._unpacked.get(manifest.sha256)) is not None:
+                return known
+            pieces = [piece async for piece in self._pieces(place, manifest)]
+            herd = unpack(manifest, pieces, self._rules, _log_dropped)
+            if shared:
+                self._unpacked[manifest.sha256] = herd
+                asyncio.get_running_loop().call_later(_SHARED_FOR, self._unpacked.pop, manifest.sha256, None)
+            return herd
+
+    async def _pieces(self, place: PartitionId, manifest: Manifest) -> AsyncIterator[bytes]:
+        for number in range(manifest.pieces):
+            yield (await self._last(piece_key(place, manifest.generation, number))).data or b""
+
+    async def _last(self, subject: str) -> RawStreamMsg:
+        return await last_message(self._bus, _STREAM, subject)
+
+    async def manifests(self) -> dict[PartitionId, tuple[Manifest, int]]:
+        """The stored manifests that can be read, each with its revision. Raises nats-py's errors."""
+        found: dict[PartitionId, tuple[Manifest, int]] = {}
+        for subject in (manifest_key(UNDIVIDED), f"{_ROOT}.watch.*.*.manifest"):
+            listed = await read_batch(
+                self._bus, _STREAM, subject, first=1, limit=_MAX_MANIFESTS, max_bytes=8 * 1024 * 1024
+            )
+            for message in listed:
+                place = _place_of(message.subject)
+                if place is None or not message.data:
+                    continue
+                try:
+                    found[place] = Manifest.model_validate_json(message.data), message.sequence
+                except ValidationError as error:
+                    _log.warning("snapshot unusable, reading the stream from its first event", error=str(error))
+        return found
+
+
+class SnapshotStore:
+    """Saves and restores one partition. Two sets of pieces alternate, so that the current one is not overwritten."""
+
+    def __init__(self, bus: Bus, place: PartitionId, snapshots: Snapshots) -> None:
+        self._bus = bus
+        self._place = place
+        self._snapshots = snapshots
         self._revision = 0
         self._last: Manifest | None = None
         self.position = 0
         """The stream sequence of the last event in the snapshot."""
 
     async def restore(self) -> Herd:
-        """The herd as it was last saved; an empty one, with a warning in the log, if there is no usable snapshot.
+        """The state of the partition as it was last saved; an empty one if there is no usable snapshot.
 
         Raises nats-py's errors while the bucket is unavailable.
         """
-        try:
-            manifest = await self._manifest()
-            if manifest is None:
-                return Herd(rules=self._rules)
-            pieces = [piece async for piece in self._pieces(manifest)]
-            herd = unpack(manifest, pieces, self._rules, _log_dropped)
-        except (SnapshotError, ValidationError, nats.js.errors.NotFoundError) as error:
-            _log.warning("snapshot unusable, reading the stream from its first event", error=str(error))
-            return Herd(rules=self._rules)
-        self._last = manifest
-        self.position = manifest.position
-        _log.info("snapshot restored", position=herd.position, sandboxes=len(herd.live))
+        stored = await self._snapshots.manifests()
+        await self._note_own()
+        positions = {place: manifest.position for place, (manifest, _) in stored.items() if place != self._place}
+        if self._last is not None:
+            positions[self._place] = self._last.position
+        herd = await self._snapshots.restore(self._place, positions)
+        if self._last is not None and herd.position == self._last.position:
+            self.position = herd.position
         return herd
+
+    async def _note_own(self) -> None:
+        """The manifest that a later save replaces: read from the leader, as the list may be older."""
+        try:
+            last = await last_message(self._bus, _STREAM, manifest_key(self._place))
+        except nats.js.errors.NotFoundError:
+            return
+        self._revision = last.seq or 0
+        try:
+            self._last = Manifest.model_validate_json(last.data or b"")
+        except ValidationError:
+            self._last = None
 
     async def save(self, herd: Herd, fence: int) -> None:
         """Store the herd as it is now. A failure is logged; the next save makes up for it."""
         manifest, pieces = pack(herd, self._next_generation(fence))
         try:
             for number, piece in enumerate(pieces):
-                await self._publish(_piece(manifest.generation, number), piece)
+                await self._publish(piece_key(self._place, manifest.generation, number), piece)
             await self._publish_manifest(manifest)
             await self._clear(self._last, manifest)
-        except (TimeoutError, PublishFailedError, nats.js.errors.Error, nats.errors.Error) as error:
+            await self._clear_others()
+        except _UNSAVED as error:
             _log.warning("snapshot not saved", error=repr(error))
             return
         self._last = manifest
         self.position = manifest.position
-
-    async def _manifest(self) -> Manifest | None:
-        try:
-            last = await last_message(self._bus, _STREAM, _MANIFEST)
-        except nats.js.errors.NotFoundError:
-            return None
-        self._revision = last.seq or 0
-        return Manifest.model_validate_json(last.data or b"")
-
-    async def _pieces(self, manifest: Manifest) -> AsyncIterator[bytes]:
-        for number in range(manifest.pieces):
-            last = await last_message(self._bus, _STREAM, _piece(manifest.generation, number))
-            yield last.data or b""
 
     def _next_generation(self, fence: int) -> str:
         last = self._last.generation if self._last else ""
@@ -92,20 +164,50 @@ class SnapshotStore:
         """Only over the revision that was read: a holder that was paused must not undo what its successor stored."""
         payload = manifest.model_dump_json().encode()
         headers = {"Nats-Expected-Last-Subject-Sequence": str(self._revision)}
-        ack = await self._bus.publish(_MANIFEST, payload, msg_id=str(new_uuid()), headers=headers)
+        ack = await self._bus.publish(manifest_key(self._place), payload, msg_id=str(new_uuid()), headers=headers)
         self._revision = ack.seq
 
     async def _clear(self, before: Manifest | None, now: Manifest) -> None:
         """Empty the pieces of a previous holder; our own two sets are overwritten in turn."""
         if before is None or before.generation.partition("-")[0] == now.generation.partition("-")[0]:
             return
-        for number in range(before.pieces):
-            subject = _piece(before.generation, number)
+        await self._empty(piece_key(self._place, before.generation, number) for number in range(before.pieces))
+
+    async def _clear_others(self) -> None:
+        """Empty the snapshots of a former number of partitions, once each partition of this one has its own."""
+        if self._place.number:
+            return
+        stored = await self._snapshots.manifests()
+        for place in replaced({one: manifest.position for one, (manifest, _) in stored.items()}, self._place.total):
+            manifest, _ = stored[place]
+            pieces = [piece_key(place, manifest.generation, number) for number in range(manifest.pieces)]
+            await self._empty([manifest_key(place), *pieces])
+            _log.info("snapshot of another number of partitions deleted", partitions=place.total)
+
+    async def _empty(self, subjects: Iterable[str]) -> None:
+        for subject in subjects:
             await self._bus.publish(subject, b"", msg_id=str(new_uuid()), headers=_DELETE_HEADERS)
 
 
-def _piece(generation: str, number: int) -> str:
-    return f"{_PREFIX}.piece.{generation}.{number}"
+def manifest_key(place: PartitionId) -> str:
+    """The subject of a manifest."""
+    return f"{_prefix(place)}.manifest"
+
+
+def piece_key(place: PartitionId, generation: str, number: int) -> str:
+    """The subject of a piece."""
+    return f"{_prefix(place)}.piece.{generation}.{number}"
+
+
+def _prefix(place: PartitionId) -> str:
+    return _ROOT if place == UNDIVIDED else f"{_ROOT}.watch.{place.total}.{place.number}"
+
+
+def _place_of(subject: str) -> PartitionId | None:
+    if subject == manifest_key(UNDIVIDED):
+        return UNDIVIDED
+    found = _MANIFESTS.fullmatch(subject)
+    return PartitionId(int(found[1]), int(found[2])) if found else None
 
 
 def _log_dropped(rule: str, count: int) -> None:

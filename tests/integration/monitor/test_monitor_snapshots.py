@@ -12,8 +12,9 @@ from monitor.event_reader import EventReader
 from monitor.facts import ObservedEvent
 from monitor.herd import Herd
 from monitor.main import compose
+from monitor.partition_plan import PartitionId
 from monitor.rule_set import ALL
-from monitor.snapshot_store import SnapshotStore
+from monitor.snapshot_store import Snapshots, SnapshotStore
 from monitor.watch import Watch
 from sandherd.bus.connection import Bus, Identity
 from sandherd.bus.identity import Registrar, write_secret
@@ -28,6 +29,10 @@ World = Any
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 
+def store(bus: Bus) -> SnapshotStore:
+    return Snapshots(bus, ALL).of(PartitionId(1, 0))
+
+
 def herd_of(count: int, position: int) -> Herd:
     herd = Herd()
     for number in range(count):
@@ -39,11 +44,11 @@ def herd_of(count: int, position: int) -> Herd:
 async def test_last_saved_snapshot_is_restored(world: World) -> None:
     """Three saves use two sets of pieces in turn."""
     async with world.herd.bus(Principal.MONITOR) as bus:
-        keeping = SnapshotStore(bus, ALL)
+        keeping = store(bus)
         assert (await keeping.restore()).live == {}
         for count in (1, 4000, 7):
             await keeping.save(herd_of(count, count), fence=3)
-        restored = await SnapshotStore(bus, ALL).restore()
+        restored = await store(bus).restore()
     assert restored.live == herd_of(7, 7).live
     assert restored.position == keeping.position == 7
 
@@ -51,13 +56,13 @@ async def test_last_saved_snapshot_is_restored(world: World) -> None:
 async def test_paused_holder_does_not_overwrite_its_successor(world: World) -> None:
     """Both restored the same; the successor saved; the old holder's later save is refused."""
     async with world.herd.bus(Principal.MONITOR) as bus:
-        await SnapshotStore(bus, ALL).save(herd_of(1, 1), fence=1)
-        old, successor = SnapshotStore(bus, ALL), SnapshotStore(bus, ALL)
+        await store(bus).save(herd_of(1, 1), fence=1)
+        old, successor = store(bus), store(bus)
         await old.restore()
         await successor.restore()
         await successor.save(herd_of(3, 30), fence=2)
         await old.save(herd_of(2, 20), fence=1)
-        restored = await SnapshotStore(bus, ALL).restore()
+        restored = await store(bus).restore()
     assert restored.position == 30
     assert old.position == 1
 
@@ -65,19 +70,19 @@ async def test_paused_holder_does_not_overwrite_its_successor(world: World) -> N
 async def test_incomplete_snapshot_is_skipped(world: World) -> None:
     """The stream is read from its first event instead."""
     async with world.herd.bus(Principal.MONITOR) as bus:
-        await SnapshotStore(bus, ALL).save(herd_of(2, 9), fence=1)
-        await bus.publish("$KV.monitor.piece.1-a.0", b"x", msg_id="x")
-        restored = await SnapshotStore(bus, ALL).restore()
+        await store(bus).save(herd_of(2, 9), fence=1)
+        await bus.publish("$KV.monitor.watch.1.0.piece.1-a.0", b"x", msg_id="x")
+        restored = await store(bus).restore()
     assert (restored.position, restored.live) == (0, {})
 
 
 async def test_monitor_that_is_stopped_saves_all_that_it_has_read(world: World) -> None:
     """The last event that it has read is in the snapshot: its successor reads none of them again."""
     await world.born("sbx-1")
-    async with world.monitor().running() as service:
+    async with world.monitor(monitor_partitions=1).running() as service:
         await eventually(lambda: service.registry.get_sample_value("sandherd_watched_sandboxes") == 1)
     async with world.herd.bus(Principal.MONITOR) as bus:
-        restored = await SnapshotStore(bus, ALL).restore()
+        restored = await store(bus).restore()
     assert [key[1] for key in restored.live] == ["sbx-1"]
 
 
@@ -86,15 +91,12 @@ async def test_watch_waits_for_an_unavailable_snapshot(world: World, monkeypatch
     monkeypatch.setattr(Lease, "check", lambda _lease: None)  # the life of the lease is not the claim
     service = compose(world.herd.settings(Principal.MONITOR, check_interval=0.1))
     async with world.herd.bus(Principal.MONITOR) as bus:
-        await SnapshotStore(bus, ALL).save(herd_of(3, 30), fence=1)
+        await store(bus).save(herd_of(3, 30), fence=1)
         await world.herd.kill()
         actions = Actions(bus, EventPublisher(bus, Principal.MONITOR))
-        watch = Watch(
-            bus, Lease(bus, "monitor.watch", "test"), ALL,
-            actions=actions, reader=EventReader(bus), meters=service.meters,
-        )  # fmt: skip
+        watch = Watch(bus, 1, ALL, actions=actions, meters=service.meters)
         with capture_logs() as lines:
-            watching = asyncio.create_task(watch.run(service.settings.check_interval))
+            watching = asyncio.create_task(watch.hold(PartitionId(1, 0), Lease(bus, "monitor.watch.1.0", "test")))
             await logged(lines, watching, event="snapshot unavailable, retrying")
             await world.herd.restart()
             await logged(lines, watching, event="snapshot restored", position=30, sandboxes=3)
@@ -118,14 +120,13 @@ async def test_stream_without_the_next_position_is_read_from_its_first(world: Wo
     async with Bus.open(world.herd.url, name="t", identity=Identity.file(path), inbox="_INBOX_provisioner") as admin:
         await admin.js.purge_stream("EVENTS", seq=6)
     async with world.herd.bus(Principal.MONITOR) as bus:
-        follower = EventReader(bus)
-        await follower.start(2)
+        reader = EventReader(bus)
+        assert await reader.start(2) == 5
         got: list[int] = []
         while len(got) < 3:
-            got += [event.stream_sequence for event in await follower.next_batch()]
-        reached = await follower.reached(got[-1])
-        assert (await follower.reached(got[-1] - 1)).left >= 1
-        await follower.stop()
+            got += [event.stream_sequence for event in (await reader.next_batch()).events]
+        ends = await reader.ends()
+        await reader.stop()
     assert got == [6, 7, 8]
-    assert reached.left == 0
-    assert abs((datetime.now(UTC) - reached.requested_at).total_seconds()) < 60
+    assert (ends.first, ends.last) == (6, 8)
+    assert abs((datetime.now(UTC) - ends.requested_at).total_seconds()) < 60

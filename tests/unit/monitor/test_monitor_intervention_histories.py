@@ -1,4 +1,7 @@
-"""Random histories of one agent under the ladder: events out of order and repeated, restarts, a lost relay."""
+"""Random histories of one agent under the ladder: events out of order and repeated, takeovers, a lost relay.
+
+A monitor that loses its lease, or is killed, does so between any two of its actions. Its successor has its snapshot.
+"""
 
 import os
 import random
@@ -14,8 +17,9 @@ from monitor.fold import fold, step
 from monitor.guardian import Need, outcome, sent, steer, to_send
 from monitor.herd import Herd
 from monitor.ladder import STEPS, rank
+from monitor.partition_plan import PartitionId, partition_of
 from monitor.rule_set import ALL
-from monitor.snapshot import pack, unpack
+from monitor.snapshot import merged, pack, unpack
 from monitor.state import SandboxActivity
 from sandherd.contracts.events.monitor import MonitorInterventionOutcome, SteeringStep
 from sandherd.contracts.names import DerivedIds
@@ -230,11 +234,21 @@ class Played:
             raise KilledError
 
     def restart(self) -> None:
-        """The next monitor restores the last snapshot, and reads the stream from there."""
+        """The next monitor restores the last snapshot, and reads the stream from there.
+
+        It may have another number of partitions: then it reads from the earliest snapshot of those before.
+        """
         self.state, self.read = None, 0
-        if self.snapshot is not None:
-            manifest, pieces, self.read = self.snapshot
-            [self.state] = unpack(manifest, pieces, self.rules).live.values()
+        if self.snapshot is None:
+            return
+        manifest, pieces, self.read = self.snapshot
+        herd = unpack(manifest, pieces, self.rules)
+        if self.random.random() < 0.5:
+            [key], count = herd.live, self.random.choice([1, 3, 8])
+            earlier = Herd(max(0, self.read - self.random.randrange(30)))
+            herd = merged([earlier, herd], PartitionId(count, partition_of(*key, count)), self.rules)
+        self.read = herd.position
+        [self.state] = herd.live.values()
 
     def play(self) -> None:
         """All of it, and then the end of the sandbox."""

@@ -13,7 +13,7 @@ from sandherd.telemetry.meters import Meters
 
 def test_gauges_cover_living_sandboxes_only(story: Any, after: Callable[[float], datetime]) -> None:
     """The last heartbeat's depth counts; ended and paused sandboxes are left out."""
-    registry, herd = CollectorRegistry(), Herd()
+    registry, herds = CollectorRegistry(), [Herd(), Herd()]
     for seen in (
         story.seen("agent.heartbeat", 0, "sbx-1", timestamp=after(0), spool_depth=50),
         story.seen("agent.heartbeat", 30, "sbx-1", timestamp=after(30), spool_depth=7),
@@ -24,8 +24,8 @@ def test_gauges_cover_living_sandboxes_only(story: Any, after: Callable[[float],
         story.seen("agent.heartbeat", 0, "sbx-4", timestamp=after(0)),
         story.seen("sandbox.paused", 1, "sbx-4"),
     ):
-        herd.fold(seen)
-    measure(meters := Meters(registry), herd, after(40))
+        herds[seen.entity == "sbx-2"].fold(seen)
+    measure(meters := Meters(registry), herds, after(40))
     names = ("watched_sandboxes", "spool_events", "spool_deepest_events", "heartbeat_age_seconds", "calls_in_flight")
     shown = {name: registry.get_sample_value(f"sandherd_{name}") for name in names}
     assert list(shown.values()) == [3, 9, 7, 15, 1]

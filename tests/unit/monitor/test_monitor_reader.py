@@ -25,8 +25,8 @@ async def test_large_events_use_a_limited_memory_and_none_is_skipped() -> None:
     reader._next = 1
     for number in range(1, 1001):
         await reader._on_new(republished(number))
-        assert sum(len(event.data) for event in reader._new) <= 64 * MIB
-    assert reader._pop_consecutive() == []
+        assert sum(len(msg.data) for _, msg in reader._new) <= 64 * MIB
+    assert reader._pop_consecutive() is None
 
 
 async def test_read_events_count_no_more() -> None:
@@ -35,4 +35,6 @@ async def test_read_events_count_no_more() -> None:
     reader._next = 1
     for number in range(1, 1001):
         await reader._on_new(republished(number))
-        assert [event.sequence for event in reader._pop_consecutive()] == [number]
+        batch = reader._pop_consecutive()
+        assert batch is not None
+        assert [event.stream_sequence for event in batch.events] == [batch.position] == [number]

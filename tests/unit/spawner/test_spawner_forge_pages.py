@@ -1,6 +1,7 @@
 """Lists of forges that have several pages: what is on the last one decides as well."""
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -67,7 +68,8 @@ async def test_list_of_endless_pages_ends() -> None:
     """A forge could fill the memory by large pages of few entries."""
     forge = forge_with(ForgeKind.GITHUB, 2)
     pages = forge._api._http  # type: ignore[attr-defined]  # as opened above
-    send, sent = pages.request, list[str]()
+    sent = list[str]()
+    send: Callable[..., Awaitable[Reply]] = pages.request
 
     async def endless(method: str, url: str, *rest: Any) -> Reply:
         reply = await send(method, url, *rest)

@@ -16,7 +16,7 @@ from event_ingest.retention import LEASE as ROOM_LEASE
 from message_relay.main import LEASE as DELIVERY_LEASE
 from monitor.budgets.component import LEASE as BUDGETS_LEASE
 from monitor.main import CONDUCTOR_LEASE
-from monitor.main import LEASE as WATCH_LEASE
+from monitor.partition_plan import LAYOUT_LEASE as WATCH_LEASE
 from monitor.rules import registry
 from sandherd.telemetry import labels
 from sandherd.telemetry.meters import Meters

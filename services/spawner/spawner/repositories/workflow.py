@@ -20,6 +20,7 @@ from spawner.repositories import decisions
 from spawner.repositories.approval import PathApproval
 from spawner.repositories.artifacts import BUNDLE, DIFF, BranchArtifacts
 from spawner.repositories.commit_signer import CommitSigner
+from spawner.repositories.credential_file import host_of
 from spawner.repositories.decisions import DONE, Decide, outcome_of
 from spawner.repositories.differences import branch_size, changed_lines, shown_path, write_diff
 from spawner.repositories.git import GitError, GitFault
@@ -31,7 +32,8 @@ from spawner.repositories.record import BranchRecord, ReceivedCommits, SignedCom
 from spawner.repositories.step_loop import all_steps
 from spawner.repositories.work_queue import WorkQueue
 
-_AT_ONCE: Final = 4
+_AT_ONCE: Final = 8
+_HOST_AT_ONCE: Final = 4
 _PROJECT_AT_ONCE: Final = 2
 _LEASE_CHECK: Final = 1.0
 """How often it is checked whether the lease was acquired anew, in seconds."""
@@ -54,7 +56,10 @@ class BranchWorkflow:
         self._live, self._lease, self._signer = live, lease, signer
         self._mirrors, self._artifacts, self._approval = mirrors, artifacts, PathApproval(approval)
         self._pushes = PushStep(live, mirrors, self._approval)
-        self._queue = WorkQueue(self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE)
+        self._queue = WorkQueue(
+            self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE, of_host=_HOST_AT_ONCE,
+            host_of=self._host_of,
+        )  # fmt: skip
         live.branch_index.on_change(self._on_branch)
 
     async def run(self) -> None:
@@ -74,13 +79,22 @@ class BranchWorkflow:
                     self._on_branch(key, known.view)
             await asyncio.sleep(_LEASE_CHECK)
 
+    def _host_of(self, key: str) -> str | None:
+        known = self._live.branch_index.get(key)
+        return host_of(known.view.url) if known else None
+
     def _on_branch(self, key: str, branch: BranchRecord) -> None:
         if branch.has_work and self._lease.held:
             self._queue.request(key)
 
     async def _try(self, key: str) -> bool:
         """Do all that is due; returns whether to try again later."""
-        return await all_steps(key, self._step, _log, (GitError,))
+        return await all_steps(key, self._step, _log, (GitError,), self._delayed)
+
+    async def _delayed(self, key: str, error: Exception) -> None:
+        """Have the branch show why what is due is not done yet."""
+        if isinstance(error, GitError):
+            await self._change(key, partial(decisions.delayed, reason=str(error), now=self._live.now()))
 
     async def _step(self, key: str) -> bool:
         """Do the next step; returns whether there was one. Raises `GitError` if it may succeed later."""
@@ -110,9 +124,17 @@ class BranchWorkflow:
     # --- steps ---------------------------------------------------------------------------------------------------
 
     async def _add(self, record: BranchRecord, commits: ReceivedCommits) -> Decide:
-        """Check a bundle and add it to the branch in the mirror. Only faults of the bundle itself refuse it."""
+        """Check a bundle and add it to the branch in the mirror.
+
+        Faults of the bundle itself refuse it, and that the branch can't be restored any more.
+        """
         now = self._live.now()
-        mirror = await self._restored(record)
+        try:
+            mirror = await self._restored(record)
+        except GitError as error:
+            if error.fault is not GitFault.NOT_FOUND:
+                raise
+            return partial(decisions.refused, commits=commits, reason=f"its branch is lost: {error}", now=now)
         try:
             if await _has_already(mirror, record, commits.commit):
                 return partial(decisions.unchanged, commits=commits, now=now)
@@ -149,9 +171,7 @@ class BranchWorkflow:
 
         await self._mirrors.check_size(mirror)
         async with self._mirrors.received(commits.bundle) as file:
-            return await mirror.import_bundle(
-                file, record.branch, expected=record.commit, unsigned=record.unsigned, accept=accept
-            )
+            return await self._mirrors.import_saved(mirror, record, file, accept)
 
     async def _signed(
         self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits, commit: str

@@ -1,0 +1,196 @@
+"""One partition while its lease is held: the state of its sandboxes, and what is done for them."""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+
+from monitor import urgency
+from monitor.actions import Actions
+from monitor.assessment.answer import Assessment
+from monitor.assessment.assessor import Assessor, Suspicion
+from monitor.enforcement import Enforcement
+from monitor.evaluation import RuleFailedError
+from monitor.facts import Key, ObservedEvent
+from monitor.herd import Herd
+from monitor.partition_plan import PartitionId
+from monitor.rule_set import RuleSet
+from monitor.snapshot_store import Snapshots, SnapshotStore
+from monitor.summary_writer import SummaryWriter
+from sandherd.bus.connection import Bus
+from sandherd.bus.consumers.pull import REBIND
+from sandherd.bus.lease import Lease
+from sandherd.concurrency import run_until_first
+from sandherd.contracts.events.monitor import MonitorFindingAssessed
+from sandherd.telemetry import logs
+from sandherd.telemetry.meters import Meters
+
+SNAPSHOT_EVERY: Final = 15.0
+_LEASE_CHECKED_EVERY: Final = 0.5
+_NO_REPLY: Final = (nats.js.errors.Error, nats.errors.Error, asyncio.TimeoutError, OSError)
+_log: Final = logs.get("watch")
+
+
+class Partition:
+    """One tenure of a partition's lease: restores a snapshot, and follows the stream until it ends."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        place: PartitionId,
+        lease: Lease,
+        rules: RuleSet,
+        *,
+        snapshots: Snapshots,
+        actions: Actions,
+        meters: Meters,
+        assessor: Assessor | None = None,
+    ) -> None:
+        self._bus = bus
+        self._lease = lease
+        self._rules = rules
+        self._actions = actions
+        self._meters = meters
+        self._snapshots: SnapshotStore = snapshots.of(place)
+        self._summaries = SummaryWriter(bus, lease)
+        self._enforcement = Enforcement(bus, lease, actions, meters, Herd(rules=rules), assessor=assessor)
+        self._acting = asyncio.Lock()
+        self._ending = False
+        self._touched: set[Key] = set()
+        self.place = place
+        self.caught_up = asyncio.Event()
+        """Set when all events that were stored before the lease was held were read; it does not act before."""
+        self.read_until: int | None = None
+        """The last event when the lease was acquired: once it is read, what an earlier holder decided is known."""
+
+    @property
+    def herd(self) -> Herd:
+        """The state of its sandboxes."""
+        return self._enforcement.herd
+
+    @property
+    def late(self) -> bool:
+        """Whether it has not caught up."""
+        return not self.caught_up.is_set()
+
+    async def restore(self) -> None:
+        """Restore the snapshot, as soon as it can be read: a stream without a leader does not respond.
+
+        Raises `LeaseLostError`.
+        """
+        while True:
+            self._lease.check()
+            try:
+                self._enforcement.herd = await self._snapshots.restore()
+            except _NO_REPLY as error:
+                _log.warning("snapshot unavailable, retrying", error=repr(error))
+                await asyncio.sleep(REBIND)
+            else:
+                return
+
+    async def run(self) -> None:
+        """Save snapshots and write summaries, until the lease is lost. Raises `LeaseLostError`."""
+        await run_until_first(
+            self._save_on(), self._end_with_lease(), self._summaries.run(self.herd, lambda: not self.late)
+        )
+
+    async def end(self) -> None:
+        """Act no more, and save what was folded last, so that the next holder need not read it again.
+
+        An action that has begun is completed: the next holder reads it from the stream.
+        """
+        self._ending = True
+        if not self._lease.held or not self._bus.connected:
+            return
+        async with self._acting:
+            pass
+        await self._save()
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def fold(self, seen: ObservedEvent) -> None:
+        """Fold in an event of one of its sandboxes, unless that was done before."""
+        herd = self.herd
+        if seen.number <= herd.position:
+            return
+        before = herd.live.get((seen.project, seen.entity))
+        state = herd.fold(seen)
+        if state is None:
+            return
+        try:
+            urgent = urgency.is_urgent(before, state, seen, self._rules)
+        except RuleFailedError as failure:
+            herd.disable(state.key, failure)
+            urgent = True
+        if urgent:
+            self._touched.add(state.key)
+
+    def note_assessed(self, seen: ObservedEvent) -> None:
+        """Count what the model has used for a sandbox of another partition: the allowance is that of the herd."""
+        if seen.number > self.herd.position and isinstance(seen.data, MonitorFindingAssessed):
+            self.herd.allowance = self.herd.allowance.with_used(seen.data.tokens, seen.at)
+
+    def has_read(self, position: int) -> None:
+        """Note that all events up to this one were folded in."""
+        self.herd.position = max(self.herd.position, position)
+
+    # --- acting ------------------------------------------------------------------------------------------------
+
+    async def act_on_touched(self, now: datetime, watching_since: datetime | None) -> None:
+        """Act for the sandboxes whose last events require it. Raises `LeaseLostError`."""
+        touched, self._touched = self._touched, set()
+        self._enforcement.report()
+        if not self.late:
+            await self._enforce(touched, now, watching_since)
+
+    async def check(self, now: datetime, watching_since: datetime, *, all_read: bool) -> None:
+        """Evaluate every rule for every sandbox at `now`, and publish what is to be notified.
+
+        Raises `LeaseLostError`.
+        """
+        await self._enforce(list(self.herd.live), now, watching_since)
+        if not all_read:  # one that is still unread may have been published already
+            return
+        async with self._acting:
+            if self._ending:
+                return
+            for notice in await self._actions.notify(self.herd, now, self._lease.check):
+                self._meters.count("sandherd_notifications_total", kind=notice.kind)
+
+    async def _enforce(self, keys: Iterable[Key], now: datetime, watching_since: datetime | None) -> None:
+        for key in keys:
+            async with self._acting:
+                if self._ending:
+                    return
+                await self._enforcement.enforce(key, now, watching_since)
+
+    async def publish_assessment(self, suspicion: Suspicion, assessment: Assessment) -> None:
+        """Publish what a model found of a suspicion. Raises `LeaseLostError`."""
+        async with self._acting:
+            if not self._ending:
+                await self._enforcement.publish_assessment(suspicion, assessment)
+
+    # --- the lease ---------------------------------------------------------------------------------------------
+
+    async def _end_with_lease(self) -> None:
+        while True:
+            self._lease.check()
+            await asyncio.sleep(_LEASE_CHECKED_EVERY)
+
+    async def _save_on(self) -> None:
+        """Save at once when it has caught up: a successor need not read it again even if this replica ends soon."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SNAPSHOT_EVERY):
+                await self.caught_up.wait()
+        while True:
+            self._lease.check()
+            await self._save()
+            await asyncio.sleep(SNAPSHOT_EVERY)
+
+    async def _save(self) -> None:
+        if self.herd.position > self._snapshots.position:
+            await self._snapshots.save(self.herd, self._lease.fence)

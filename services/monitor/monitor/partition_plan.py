@@ -1,0 +1,153 @@
+"""Which partition a sandbox belongs to, and which partitions a replica is to watch. Pure.
+
+Every replica reads the same table of leases and comes to the same result, so that no replica has to direct the others.
+"""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from sandherd.contracts.subjects import PREFIX
+
+LAYOUT_LEASE: Final = "monitor.watch"
+"""The lease whose holder determines the number of partitions. A monitor of a version without partitions watches all
+sandboxes while it holds it."""
+_REPLICA: Final = "monitor.replica"
+_PROJECT: Final = len(PREFIX.split(".")) + 1
+"""The token of an event's subject that is the project; the next one is the entity."""
+
+
+class PartitionId(NamedTuple):
+    """One partition of a layout: `number`, from 0, of `total`."""
+
+    total: int
+    number: int
+
+    @property
+    def lease(self) -> str:
+        """The key of its lease."""
+        return f"{LAYOUT_LEASE}.{self.total}.{self.number}"
+
+    def has(self, project: str, sandbox: str) -> bool:
+        """Whether a sandbox belongs to it."""
+        return partition_of(project, sandbox, self.total) == self.number
+
+
+UNDIVIDED: Final = PartitionId(0, 0)
+"""The only part of a herd whose monitor knows no partitions, as those of former versions."""
+
+
+def partition_of(project: str, sandbox: str, count: int) -> int:
+    """The number of the partition of a sandbox, of `count`."""
+    return zlib.crc32(f"{project}/{sandbox}".encode()) % count
+
+
+def partition_of_subject(subject: str, count: int) -> int:
+    """The partition of the entity in an event's subject, also if that is no sandbox."""
+    tokens = subject.split(".", _PROJECT + 2)
+    return partition_of(tokens[_PROJECT], tokens[_PROJECT + 1], count) if len(tokens) > _PROJECT + 1 else 0
+
+
+# --- the table of leases -----------------------------------------------------------------------------------------
+
+
+def layout_value(instance: str, count: int) -> str:
+    """What the holder of the layout lease stores in it."""
+    return f"{instance} {count}"
+
+
+def replica_key(instance: str, count: int) -> str:
+    """The key by which a replica announces itself to those with as many partitions."""
+    return f"{_REPLICA}.{count}.{instance}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """What the keys of the monitors show: who lives, and who holds what."""
+
+    layout: int | None = None
+    """The number of partitions of the layout lease's holder; 0 if it knows none; None if no replica holds it."""
+    holders: Mapping[PartitionId, str] = field(default_factory=dict)
+    """The instance that holds each partition, of all layouts."""
+    replicas: Mapping[str, int] = field(default_factory=dict)
+    """The number of partitions of each replica that has announced itself."""
+
+
+def table_of(values: Mapping[str, str]) -> Table:
+    """The table from keys that have not expired, and their values. Unknown keys are ignored."""
+    layout: int | None = None
+    holders: dict[PartitionId, str] = {}
+    replicas: dict[str, int] = {}
+    for key, value in values.items():
+        if key == LAYOUT_LEASE:
+            layout = _number(value.partition(" ")[2]) or 0
+        elif (place := _place(key)) is not None:
+            holders[place] = value
+        elif key.startswith(f"{_REPLICA}."):
+            count, _, instance = key.removeprefix(f"{_REPLICA}.").partition(".")
+            replicas[instance] = _number(count) or 0
+    return Table(layout, holders, replicas)
+
+
+def _place(key: str) -> PartitionId | None:
+    rest = key.removeprefix(f"{LAYOUT_LEASE}.")
+    count, _, number = rest.partition(".")
+    known = _number(count), _number(number)
+    return None if rest == key or known[0] is None or known[1] is None else PartitionId(known[0], known[1])
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+# --- sharing -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The partitions that a replica is to take now, and those that it is to release."""
+
+    take: tuple[int, ...] = ()
+    release: tuple[int, ...] = ()
+
+
+def plan(me: str, count: int, table: Table) -> Plan:
+    """What this replica is to do, if it has `count` partitions.
+
+    A replica has at most one partition more than another. Those that have most keep that one, so that few partitions
+    move. Free partitions are dealt out in the same order by all. While replicas with another number of partitions
+    watch, this one does not.
+    """
+    held = {place.number: holder for place, holder in table.holders.items() if place.total == count}
+    mine = sorted(number for number, holder in held.items() if holder == me)
+    if table.layout is None:
+        return Plan()
+    if table.layout != count:
+        return Plan(release=tuple(mine))
+    quotas = _quotas({me, *(name for name, its in table.replicas.items() if its == count)}, count, held)
+    if len(mine) > quotas[me]:
+        return Plan(release=tuple(mine[quotas[me] :]))
+    if any(place.total != count for place in table.holders):
+        return Plan()
+    return Plan(take=tuple(_dealt(sorted(set(range(count)) - held.keys()), quotas, held)[me]))
+
+
+def _quotas(replicas: Iterable[str], count: int, held: Mapping[int, str]) -> dict[str, int]:
+    """How many partitions each replica is to have, those first that have most now."""
+    having = {name: sum(holder == name for holder in held.values()) for name in replicas}
+    ranked = sorted(having, key=lambda name: (-having[name], name))
+    each, more = divmod(count, len(ranked))
+    return {name: each + (rank < more) for rank, name in enumerate(ranked)}
+
+
+def _dealt(free: Iterable[int], quotas: Mapping[str, int], held: Mapping[int, str]) -> dict[str, list[int]]:
+    dealt: dict[str, list[int]] = {name: [] for name in quotas}
+    having = {name: sum(holder == name for holder in held.values()) for name in quotas}
+    for number in free:
+        short = [name for name, quota in quotas.items() if having[name] < quota]
+        if not short:
+            break
+        dealt[short[0]].append(number)
+        having[short[0]] += 1
+    return dealt

@@ -1,0 +1,184 @@
+"""Shares the partitions among replicas: each announces itself, sees what the others hold, and takes or releases."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+
+from monitor.partition_plan import LAYOUT_LEASE, PartitionId, Table, layout_value, plan, replica_key, table_of
+from sandherd.bus.connection import Bus
+from sandherd.bus.direct_get import StoredMessage, read_batch
+from sandherd.bus.lease import Lease
+from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.telemetry import logs
+
+TTL: Final = 5.0
+"""Seconds after which the leases of a killed replica's partitions expire."""
+_LAYOUT_TTL: Final = 3.0
+"""The same of the layout lease and of announcements. It is shorter, so that a killed replica has been replaced as the
+holder, and no longer counts, when its partitions are free."""
+_EVERY: Final = 1.0
+_STREAM: Final = "KV_leases"
+_PREFIX: Final = "$KV.leases."
+_KEYS: Final = f"{_PREFIX}monitor.>"
+_MAX_KEYS: Final = 4096
+_TTL_HEADER: Final = "Nats-TTL"
+_UNHELD: Final = 3 * TTL
+"""Seconds after which readiness reports a partition that no replica was seen to hold."""
+_FAULTS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, KeyError, ValueError)
+Hold = Callable[[PartitionId, Lease], Awaitable[None]]
+_log: Final = logs.get("shares")
+
+
+class Shares:
+    """This replica's share of `count` partitions. `hold` runs while the lease of one is held."""
+
+    def __init__(self, bus: Bus, instance: str, count: int, hold: Hold) -> None:
+        self._bus = bus
+        self._instance = instance
+        self._count = count
+        self._hold = hold
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._leases: dict[int, Lease] = {}
+        self._seen_at = dict.fromkeys(range(count), time.monotonic())
+        self._layout_seen: int | None = None
+        self.layout = Lease(bus, LAYOUT_LEASE, layout_value(instance, count), _LAYOUT_TTL)
+        """One replica holds it for all that have as many partitions."""
+
+    @property
+    def held(self) -> int:
+        """The number of partitions that this replica holds."""
+        return sum(lease.held for lease in self._leases.values())
+
+    def problem(self) -> str | None:
+        """For readiness: partitions that no replica was seen to hold for three times the time to live of a lease."""
+        now = time.monotonic()
+        unheld = [number for number, seen in self._seen_at.items() if now - seen > _UNHELD]
+        if not unheld or self.remark() is not None:
+            return None
+        return f"no replica was seen to hold partition {', '.join(map(str, unheld))} of {self._count}"
+
+    def remark(self) -> str | None:
+        """That replicas with another number of partitions watch. Not a problem: an update waits for readiness."""
+        if self._layout_seen in {None, self._count}:
+            return None
+        return f"a replica with {self._layout_seen or 'no'} partitions still runs, and this one has {self._count}"
+
+    async def run(self) -> None:
+        """Take and release until cancelled. Raises what `hold` raises."""
+        await self.layout.run_with(self._share())
+
+    async def _share(self) -> None:
+        try:
+            while True:
+                try:
+                    await self._announce()
+                    await self._follow(await self._table())
+                except _FAULTS as error:
+                    _log.warning("leases not read, retrying", error=repr(error))
+                    await asyncio.sleep(_EVERY)
+                await self._wait()
+        finally:
+            await self._withdraw()
+            await cancel_and_wait(self._tasks.values())
+
+    async def _wait(self) -> None:
+        """Wait for some time, or until a lease is acquired or lost. Raises what `hold` raised."""
+        waits = [asyncio.ensure_future(asyncio.sleep(_EVERY))]
+        if self._layout_seen is None:
+            waits.append(asyncio.ensure_future(self.layout.wait_held()))
+        try:
+            await asyncio.wait([*waits, *self._tasks.values()], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        for number, task in list(self._tasks.items()):
+            if task.done():
+                del self._tasks[number], self._leases[number]
+                task.result()
+
+    # --- the table of leases -----------------------------------------------------------------------------------
+
+    async def _table(self) -> Table:
+        found = await read_batch(self._bus, _STREAM, _KEYS, first=1, limit=_MAX_KEYS, max_bytes=4 * 1024 * 1024)
+        table = table_of({one.subject.removeprefix(_PREFIX): one.data.decode() for one in found if _is_valid(one)})
+        self.note(table)
+        return table
+
+    def note(self, table: Table) -> None:
+        """Note for readiness what was seen."""
+        self._layout_seen, now = table.layout, time.monotonic()
+        for number in range(self._count):
+            if PartitionId(self._count, number) in table.holders:
+                self._seen_at[number] = now
+
+    async def _announce(self) -> None:
+        await self._publish_key(b"1", {_TTL_HEADER: f"{round(_LAYOUT_TTL)}s"})
+
+    async def _withdraw(self) -> None:
+        """Count no more, so that others take over at once."""
+        with suppress(*_FAULTS):
+            if self._bus.connected:
+                await self._publish_key(b"", {"KV-Operation": "DEL", _TTL_HEADER: "1s"})
+
+    async def _publish_key(self, payload: bytes, headers: dict[str, str]) -> None:
+        subject = f"{_PREFIX}{replica_key(self._instance, self._count)}"
+        await self._bus.js.publish(subject, payload, timeout=_EVERY, headers=headers)
+
+    # --- taking and releasing ----------------------------------------------------------------------------------
+
+    async def _follow(self, table: Table) -> None:
+        planned = plan(self._instance, self._count, table)
+        untaken = [number for number, lease in self._leases.items() if not lease.held and number not in planned.take]
+        await self._release([*planned.release, *untaken])
+        for number in planned.take:
+            if number not in self._tasks:
+                place = PartitionId(self._count, number)
+                lease = self._leases[number] = Lease(self._bus, place.lease, self._instance, TTL)
+                self._tasks[number] = asyncio.create_task(self._take(place, lease), name=place.lease)
+
+    async def _take(self, place: PartitionId, lease: Lease) -> None:
+        async def work() -> None:
+            await lease.wait_held()
+            await self._hold(place, lease)
+
+        await lease.run_with(work())
+
+    async def _release(self, numbers: list[int]) -> None:
+        """Have others take these: what was done for them is saved before their leases are free."""
+        tasks = [self._tasks[number] for number in numbers if number in self._tasks]
+        await cancel_and_wait(tasks)
+        for number in numbers:
+            self._tasks.pop(number, None)
+            self._leases.pop(number, None)
+
+    # --- requests ----------------------------------------------------------------------------------------------
+
+    async def check_unwatched(self, number: int) -> None:
+        """Return if another replica replies for a partition that is not watched here, or may do so.
+
+        Raises `ContractError` if none does at present.
+        """
+        try:
+            table = await self._table()
+        except _FAULTS:
+            return
+        holder = table.holders.get(PartitionId(self._count, number))
+        if table.layout not in {None, self._count} or holder not in {None, self._instance}:
+            return
+        message = (
+            "the monitor still reads past events"
+            if holder
+            else f"no replica of the monitor watches partition {number} of {self._count}, to which the sandbox belongs"
+        )
+        raise ContractError(Code.BUSY, message, remedy="try again in some seconds; then see `sandherd doctor`")
+
+
+def _is_valid(message: StoredMessage) -> bool:
+    """Whether a key has a value that expires, as leases and announcements have."""
+    return bool(message.data) and "KV-Operation" not in message.headers and _TTL_HEADER in message.headers
