@@ -31,7 +31,6 @@ LARGE = {
     "services/spawner/spawner/forges/gitea.py": "one class: every use of a forge's API",
     "services/spawner/spawner/repositories/git.py": "one call: how a process of git is run, and what its failure means",
     "services/spawner/spawner/repositories/decisions.py": "one set: every state change of a branch",
-    "services/spawner/spawner/repositories/workflow.py": "one class: every step of a branch, and when it is repeated",
     "services/spawner/spawner/repositories/mirrors.py": "one class: how each part of a checkout gets into a mirror",
     "services/spawner/spawner/repositories/mirror.py": "one class: every use of git on a repository",
     "libs/sandherd/contracts/events/monitor.py": "one domain: every event of the monitor",
