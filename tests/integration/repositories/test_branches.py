@@ -320,17 +320,6 @@ async def _is_created(person: Person, task: str) -> bool:
     return await branch_of(person, task) is not None
 
 
-async def test_other_hosts_are_refused(spawner: Make, person: Person) -> None:
-    """A client can't have the spawner connect to any address."""
-    async with spawner().running():
-        for number, url in enumerate(
-            ("http://169.254.169.254/latest/x.git", "https://10.0.0.1/a/b", "http://127.0.0.1/a")
-        ):
-            task = await person.submit(["true"], task=f"task-{number}", repository=Repository(url=url))
-            await person.hears(task, "task.rejected")
-            assert person.said(task, "task.rejected")["field"] == "spec.repository.url"
-
-
 async def test_second_task_of_a_ticket_joins_or_gets_its_own_branch(
     spawner: Make, person: Person, repository: Repository
 ) -> None:

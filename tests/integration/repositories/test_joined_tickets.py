@@ -110,3 +110,14 @@ async def test_projects_that_choose_one_name_push_two_branches(
         await reaches(other, two.tasks[0], lambda found: found.state == "deleted")
     assert upstream.head(str(second.pushed_branch)) == ""
     assert upstream.head(one.branch) == first.commit
+
+
+async def test_other_hosts_are_refused(spawner: Make, person: Person) -> None:
+    """A client can't have the spawner connect to any address."""
+    async with spawner().running():
+        for number, url in enumerate(
+            ("http://169.254.169.254/latest/x.git", "https://10.0.0.1/a/b", "http://127.0.0.1/a")
+        ):
+            task = await person.submit(["true"], task=f"task-{number}", repository=Repository(url=url))
+            await person.hears(task, "task.rejected")
+            assert person.said(task, "task.rejected")["field"] == "spec.repository.url"

@@ -77,8 +77,8 @@ def test_options_without_a_repository_are_about_the_default_one() -> None:
         ({"ticket": "a b"}, "--ticket: "),
         ({"join": True}, "--join "),
         ({"join": True, "ticket": "7", "branch": "x"}, "--join "),
-        ({"repo": ".", "lfs": True}, "--lfs "),
         ({"repo": None, "base": "a..b"}, "--base: "),
+        ({"repo": ".", "lfs": True}, "--lfs "),
     ],
     ids=str,
 )

@@ -265,8 +265,7 @@ BAD |= {"github_app_id": "an App", "github_token": "a token"}
 BAD |= {name: "a name" for name in NAMES if name.startswith("daytona_") and name.rpartition("_")[2] in _NAMING}
 """A text that is no value of the setting, where there is such a text."""
 TAKES_ANY = {"credentials", "home", "database_url", "http_host", "http_port_file", "identity_dir"}
-TAKES_ANY |= {"otlp_endpoint", "toolchains", "kubernetes_config"}
-TAKES_ANY |= {"otlp_endpoint", "toolchains", "remote_command"}
+TAKES_ANY |= {"otlp_endpoint", "toolchains", "kubernetes_config", "remote_command"}
 TAKES_ANY |= {"git_credentials", "repository_approval", "pull_request_labels", "pull_request_title"}
 TAKES_ANY |= {"pull_request_body"}
 TAKES_ANY |= {"git_credentials", "repository_approval", "forge_tokens", "github_app_key", "signing_key"}

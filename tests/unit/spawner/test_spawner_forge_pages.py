@@ -68,8 +68,8 @@ async def test_list_of_endless_pages_ends() -> None:
     """A forge could fill the memory by large pages of few entries."""
     forge = forge_with(ForgeKind.GITHUB, 2)
     pages = forge._api._http  # type: ignore[attr-defined]  # as opened above
-    send: Callable[..., Awaitable[Reply]] = pages.request
     sent = list[str]()
+    send: Callable[..., Awaitable[Reply]] = pages.request
 
     async def endless(method: str, url: str, *rest: Any) -> Reply:
         reply = await send(method, url, *rest)

@@ -173,7 +173,7 @@ def project_repository(
     if named is None:
         return None
     if repo is None:
-        raise _wrong("--base, --no-push and --no-commit-rest are about a repository", "name it with --repo")
+        raise _wrong("--base, --lfs and others are about a repository", "name it with --repo")
     if named.is_local:
         raise _wrong("a default repository is named by its URL", "write it as https://HOST/OWNER/NAME")
     same = {name: getattr(named, name) for name in ("url", "base", "commit_rest", "submodules", "lfs")}

@@ -82,6 +82,7 @@ class RepositorySource(Model):
             )
         own = self.options() | {"base": self.base or default.base}
         own["commit_rest"] = self.commit_rest and default.commit_rest
+        own |= {"submodules": self.submodules or default.submodules, "lfs": self.lfs or default.lfs}
         return made(Repository, **own, url=default.url, push=default.push if self.push is None else self.push)
 
     def of_url(self) -> Repository:

@@ -13,14 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.record import BranchRecord
 from spawner.repositories.ssh_signatures import Sign, read_signing_key
-from spawner.repositories.writer_lock import TRIALS
 
 MAX_COMMITS: Final = 1000
 """Maximum commits that are signed at once."""
@@ -52,20 +50,16 @@ class CommitSigner:
                 GitFault.TOO_LARGE, f"it has more than {MAX_COMMITS} new commits, which are not signed at once"
             )
         if names:
-            with TemporaryDirectory(prefix=TRIALS, dir=mirror.path) as folder:
-                await self._make(mirror, names, known, sign, Path(folder))
+            await self._make(mirror, names, known, sign)
         return known.get(commit, commit)
 
-    async def _make(
-        self, mirror: Mirror, names: Sequence[str], known: dict[str, str], sign: Sign, folder: Path
-    ) -> None:
+    async def _make(self, mirror: Mirror, names: Sequence[str], known: dict[str, str], sign: Sign) -> None:
         """Store the signed commits, parents first, and note each in `known`."""
-        wanted, pack = folder / "names", folder / "pack"
-        wanted.write_text("\n".join((*names, "")))
-        printed = await mirror.run_with(wanted, "cat-file", "--batch")
+        listed = "".join(f"{name}\n" for name in names).encode()
+        _, printed = await mirror.git("cat-file", "--batch", stdin=listed)
         made = await asyncio.to_thread(_all_signed, _contents(printed), known, self.committer, sign)
-        await asyncio.to_thread(pack.write_bytes, packed(made))
-        await mirror.run_with(pack, "unpack-objects", "-q", "--strict")
+        pack = await asyncio.to_thread(packed, made)
+        await mirror.git("unpack-objects", "-q", "--strict", stdin=pack)
 
 
 async def _known(mirror: Mirror, record: BranchRecord) -> dict[str, str]:

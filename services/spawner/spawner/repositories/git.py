@@ -120,7 +120,7 @@ class GitOptions(TypedDict, total=False):
     environment: Mapping[str, str] | None
     limits: GitLimits
     accepted: frozenset[int]
-    stdin: bytes | IO[bytes]
+    stdin: bytes
     into: IO[bytes] | None
 
 
@@ -132,7 +132,7 @@ async def run_git(
     limits: GitLimits = DEFAULT_LIMITS,
     accepted: frozenset[int] = frozenset({0}),
     over_network: bool = False,
-    stdin: bytes | IO[bytes] = b"",
+    stdin: bytes = b"",
     into: IO[bytes] | None = None,
 ) -> tuple[int, bytes]:
     """Run git with these arguments and return its exit status, one of `accepted`, and its output. Raises `GitError`.
@@ -145,7 +145,7 @@ async def run_git(
         *("/bin/sh", "-c", _LIMITED, str(limits.file_bytes // _BLOCK), str(limits.memory_bytes // 1024), *arguments),
         env=_environment(credential, config or {}) | dict(environment or {}),
         cwd="/",
-        stdin=asyncio.subprocess.PIPE if isinstance(stdin, bytes) and stdin else stdin or asyncio.subprocess.DEVNULL,
+        stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE if into is None else into,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
@@ -199,9 +199,9 @@ _PASSED: Final = (
 )
 
 
-async def _write(stream: asyncio.StreamWriter | None, content: bytes | IO[bytes]) -> None:
-    """All of the content, to a process that may end without reading it; a file is read by the process itself."""
-    if stream is not None and isinstance(content, bytes):
+async def _write(stream: asyncio.StreamWriter | None, content: bytes) -> None:
+    """All of the content, to a process that may end without reading it."""
+    if stream is not None:
         with suppress(BrokenPipeError, ConnectionResetError):
             stream.write(content)
             await stream.drain()

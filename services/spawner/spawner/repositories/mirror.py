@@ -182,8 +182,8 @@ class Mirror:
                 await self.run(*FETCH, "--end-of-options", quarantine, refs, config=_CHECKED)
 
     async def import_bundle(
-        self, bundle: Path, branch: str, *,
-        expected: str, unsigned: str | None = None, accept: Accept | None = None, also: Take | None = None,
+        self, bundle: Path, branch: str, *, expected: str, unsigned: str | None = None, accept: Accept | None = None,
+        also: Take | None = None,
     ) -> str:  # fmt: skip
         """Continue the branch, which is `expected`, with that of a bundle from a sandbox. Returns its new commit.
 
@@ -335,12 +335,6 @@ class Mirror:
                 raise
             message = f"the mirror is partial (SANDHERD_MIRROR_FILTER), and its repository has the rest: {error}"
             raise GitError(error.fault, message, of_machine=error.of_machine) from error
-
-    async def run_with(self, file: Path, *arguments: str) -> bytes:
-        """Run git on this repository with a file as its input, and return its output. Raises `GitError`."""
-        with file.open("rb") as opened:
-            _, shown = await self.git(*arguments, stdin=opened)
-        return shown
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:

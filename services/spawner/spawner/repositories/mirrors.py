@@ -200,10 +200,10 @@ class Mirrors:
     async def import_saved(
         self, mirror: Mirror, record: BranchRecord, bundle: Path, accept: Accept | None = None
     ) -> str:
-        """Continue the branch with a bundle of a sandbox; returns its new commit."""
+        """Continue the branch with a bundle of a sandbox; returns its new commit, which `accept` may choose."""
         return await mirror.import_bundle(
-            bundle, record.branch,
-            expected=record.commit, unsigned=record.unsigned, accept=accept, also=partial(take_objects, mirror),
+            bundle, record.branch, expected=record.commit, unsigned=record.unsigned, accept=accept,
+            also=partial(take_objects, mirror),
         )  # fmt: skip
 
     @asynccontextmanager
@@ -271,7 +271,8 @@ class Mirrors:
             await self._complete(mirror, record.model_copy(update={"commit": record.base_commit}))
             await mirror.reset_branch(record.branch, record.base_commit)
             async with self._bundle(record.bundle) as file:
-                await self.import_saved(mirror, record.model_copy(update={"commit": record.base_commit}), file)
+                begun = record.model_copy(update={"commit": record.base_commit, "unsigned": None})
+                await self.import_saved(mirror, begun, file)
         if not await mirror.has_commit(record.commit):
             raise GitError(GitFault.NOT_FOUND, f"commit {record.commit[:12]} of {record.branch} is no longer available")
 

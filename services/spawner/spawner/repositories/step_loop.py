@@ -1,6 +1,7 @@
 """Does what is due of one branch, step by step, until it is done or has to be tried again."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sandherd.bus.lease import LeaseLostError
@@ -15,12 +16,12 @@ async def all_steps(
     step: Callable[[str], Awaitable[bool]],
     branch_log: "FilteringBoundLogger",
     for_now: tuple[type[Exception], ...],
-    delayed: Callable[[Exception], Awaitable[None]] | None = None,
+    delayed: "Callable[[str, Exception], Awaitable[None]] | None" = None,
 ) -> bool:
     """Do all that is due of this branch; returns whether to try again later.
 
-    `step` does the next step, and returns whether there was one. What it raises of `for_now` may pass;
-    `delayed` is called with that.
+    `step` does the next step, and returns whether there was one. What it raises of `for_now` may pass: `delayed` is
+    called with that.
     """
     passing: tuple[type[Exception], ...] = (*for_now, *FOR_NOW)
     try:
@@ -31,7 +32,8 @@ async def all_steps(
     except passing as error:
         branch_log.warning("branch not handled, retrying", branch=key, error=str(error))
         if delayed is not None:
-            await delayed(error)
+            with suppress(LeaseLostError, *FOR_NOW):
+                await delayed(key, error)
         return True
     except Exception as error:  # noqa: BLE001  # one branch must not block all others; it is retried
         branch_log.error("branch step failed, retrying", branch=key, exc_info=error)

@@ -5,13 +5,12 @@ Each step is written to the branch's record when it is done, so that it can be r
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Final
 
 from sandherd.backoff import Backoff
-from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.bus.lease import Lease
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.states import BranchState
@@ -32,7 +31,6 @@ from spawner.repositories.push_step import PushStep
 from spawner.repositories.record import BranchRecord, ReceivedCommits, SignedCommits
 from spawner.repositories.step_loop import all_steps
 from spawner.repositories.work_queue import WorkQueue
-from spawner.sandboxes.reconciler import FOR_NOW
 
 _AT_ONCE: Final = 8
 _HOST_AT_ONCE: Final = 4
@@ -59,13 +57,9 @@ class BranchWorkflow:
         self._mirrors, self._artifacts, self._approval = mirrors, artifacts, PathApproval(approval)
         self._pushes = PushStep(live, mirrors, self._approval)
         self._queue = WorkQueue(
-            self._try,
-            _RETRY,
-            at_once=_AT_ONCE,
-            of_project=_PROJECT_AT_ONCE,
-            of_host=_HOST_AT_ONCE,
+            self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE, of_host=_HOST_AT_ONCE,
             host_of=self._host_of,
-        )
+        )  # fmt: skip
         live.branch_index.on_change(self._on_branch)
 
     async def run(self) -> None:
@@ -95,13 +89,12 @@ class BranchWorkflow:
 
     async def _try(self, key: str) -> bool:
         """Do all that is due; returns whether to try again later."""
-        return await all_steps(key, self._step, _log, (GitError,), delayed=partial(self._note_delay, key))
+        return await all_steps(key, self._step, _log, (GitError,), self._delayed)
 
-    async def _note_delay(self, key: str, error: Exception) -> None:
-        """Show in the record why a branch waits."""
+    async def _delayed(self, key: str, error: Exception) -> None:
+        """Have the branch show why what is due is not done yet."""
         if isinstance(error, GitError):
-            with suppress(LeaseLostError, *FOR_NOW):
-                await self._change(key, partial(decisions.delayed, reason=str(error), now=self._live.now()))
+            await self._change(key, partial(decisions.delayed, reason=str(error), now=self._live.now()))
 
     async def _step(self, key: str) -> bool:
         """Do the next step; returns whether there was one. Raises `GitError` if it may succeed later."""
