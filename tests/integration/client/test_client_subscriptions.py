@@ -14,7 +14,8 @@ from nats.aio.msg import Msg
 from event_ingest.main import compose
 from sandherd.bus.api_subjects import API_FROM_OUTSIDE
 from sandherd.bus.auth.permissions import for_person
-from sandherd.bus.identity import Registrar, bearer
+from sandherd.bus.identity import Key, KeyKind, Registrar, bearer, credentials_text
+from sandherd.bus.identity.credentials import parts_of
 from sandherd.client import Context, Herd, HerdError
 from sandherd.client.errors import NotReachedError
 from sandherd.client.subscriptions import ReceivedEvent
@@ -292,7 +293,12 @@ async def test_credential_is_revoked_and_replaced(herd: Broker, sandherd: Sandhe
 
 
 async def test_only_users_credentials_are_revoked(herd: Broker, sandherd: Sandherd, tmp_path: Path) -> None:
-    """Not that of a service, and not without the herd's keys."""
+    """Not that of a service, not by a file that names another's key without its private one, and not without keys."""
+    forged = tmp_path / "forged.creds"
+    token, _ = parts_of(herd.credentials(Principal.CLIENT, project="p7").read_text())
+    forged.write_text(credentials_text(token, Key.new(KeyKind.USER).seed))
+    status, _, err = await sandherd("credentials", "revoke", str(forged))
+    assert (status, "not a credential of this herd" in err) == (1, True)
     status, _, err = await sandherd("credentials", "revoke", str(herd.credentials(Principal.MONITOR)))
     assert (status, "not of a user" in err) == (1, True)
     file = herd.credentials(Principal.CLIENT, project="p7")
