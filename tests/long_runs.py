@@ -321,16 +321,6 @@ MERGED: Final[Sequence[tuple[str, str, str]]] = (
         "integration/client/test_client_closed.py::test_client_after_its_context_says_that_it_is_closed",
     ),
     (
-        "faults/test_faults_herd.py::test_all_tasks_end_in_the_right_state",
-        "all tasks end in the right state while spawners are killed (5 tasks, 8 before; 200 in `make soak`)",
-        "faults/test_faults_herd.py::test_all_tasks_end_in_the_right_state",
-    ),
-    (
-        "faults/test_faults_repositories.py::test_killed_spawners_lose_no_commit_and_create_no_branch_twice",
-        "no commit is lost while spawners are killed (3 tasks, 6 before)",
-        "faults/test_faults_repositories.py::test_killed_spawners_lose_no_commit_and_create_no_branch_twice",
-    ),
-    (
         "integration/runtimes/test_runtimes_providers.py (exit codes and file names)",
         "each exit status is reported, and a file is written under any name (one sandbox for all)",
         "integration/runtimes/test_runtimes_providers.py::test_exit_status_of_a_command_is_reported",

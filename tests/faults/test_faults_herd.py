@@ -28,7 +28,7 @@ from tests.patience import PATIENCE
 from tests.polling import eventually
 from tests.preloaded_cli import preloaded_python
 
-TASKS_QUICK = 5
+TASKS_QUICK = 8
 TASKS = int(os.environ.get("SANDHERD_HERD_TASKS", TASKS_QUICK))
 REPLICAS = 2
 KILL_EVERY = 25

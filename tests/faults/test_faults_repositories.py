@@ -17,7 +17,7 @@ from tests.integration.spawner.conftest import Person
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
-TASKS = 3
+TASKS = 6
 AGENT = 'for n in 1 2 3; do echo "$SANDHERD_TASK_ID $n" >> "$SANDHERD_TASK_ID"; git add .; git commit -qm "$n"; done'
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
