@@ -10,7 +10,12 @@ ROOT: Final = Path(__file__).parent.parent
 STORED: Final = ROOT / "docs" / "measured.json"
 RESULTS: Final = ROOT / "build" / "bench.json"
 WANTED: Final = ("idle.", "room.", "ingest.throughput", "ingest.latency_", "worker.memory", "worker.events")
-ALSO: Final = ("spawn.start", "queue.throughput", "message.delivery")
+ALSO: Final = (
+    *("spawn.start", "queue.throughput", "message.delivery"),
+    *("monitor.decision", "monitor.takeover", "monitor.memory"),
+)
+RATIOS: Final = ("monitor.rate", "monitor.cost")
+"""Figures whose ratio to their baseline is shown."""
 
 
 def updated(before: Mapping[str, Any], groups: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -21,8 +26,17 @@ def updated(before: Mapping[str, Any], groups: Mapping[str, Mapping[str, Any]]) 
         for name, one in group["figures"].items()
         if name.startswith(WANTED) or name in ALSO
     }
+    ratios = {
+        name: {
+            "value": rounded(one["parts"]["value"]["ratio"]["median"]), "unit": "1", "on": group["measured_at"][:10]
+        }
+        for group in groups.values()
+        for name, one in group["figures"].items()
+        if name in RATIOS
+    }  # fmt: skip
     newest = max(groups.values(), key=lambda group: str(group["measured_at"]))
-    return {"machine": newest["machine"], "figures": dict(sorted({**before.get("figures", {}), **figures}.items()))}
+    known = {**before.get("figures", {}), **figures, **ratios}
+    return {"machine": newest["machine"], "figures": dict(sorted(known.items()))}
 
 
 def value(figure: Mapping[str, Any]) -> Any:

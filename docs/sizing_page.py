@@ -38,6 +38,9 @@ def sizing() -> str:
         KUBERNETES.format(renewals=60 / WATCH, minutes=WATCH // 60, stale=STALE),
         "## Throughput and latency\n",
         table(("what", "figure", "measured"), through(figures)),
+        "## The monitor\n",
+        table(("what", "figure", "target", "measured"), monitor(figures)),
+        MONITOR,
         "## On disk\n",
         disk(figures),
     )
@@ -74,7 +77,10 @@ sandbox: its creation, commands, its end. Once a watch has failed, until the nex
 reads each sandbox and lists all of them at every check (`SANDHERD_CHECK_INTERVAL`) instead. An API server that becomes
 silent without closing the connection is noticed after {stale:g} s at most; until then a sandbox is shown as it was.
 """
-
+MONITOR: Final = """\
+The first two are measured with real processes beside 1,000 events/s; the takeover includes the time after which the
+leases of the killed replica expire. What several replicas cost: [monitor.md](monitor.md#several-replicas).
+"""
 DISK: Final = """\
 An event takes {stream} bytes in its stream and {postgres} bytes in Postgres, including indexes. At a steady {busy}
 events/s Postgres grows by {a_day:.1f} GiB per day; nothing of the history is removed automatically.
@@ -125,6 +131,21 @@ def through(figures: Figures) -> Iterator[Row]:
         ("message.delivery", "delivery of a message to an agent"),
     ):
         yield says, spread(figures[name]["value"]), figures[name]["on"]
+
+
+def monitor(figures: Figures) -> Iterator[Row]:
+    """The figures of the monitor that have a target, and were measured."""
+    for name, says, target in (
+        ("decision", "from an event to the command that it leads to", "99th percentile at most 50 ms"),
+        ("takeover", "from the end of a killed replica to due commands", "99th percentile at most 10,000 ms"),
+        ("cost", "CPU per event with 10,000 sandboxes ÷ with 100, all rules on", "at most 1.2"),
+        ("rate", "events read, folded and judged by one process ÷ read only", "at least 0.5"),
+        ("memory", "KiB per sandbox", "at most 8"),
+    ):
+        one = figures.get(f"monitor.{name}")
+        if one is not None:
+            value = one["value"]
+            yield says, spread(value) if isinstance(value, Mapping) else f"{value:g}", target, one["on"]
 
 
 def spread(value: Mapping[str, float]) -> str:

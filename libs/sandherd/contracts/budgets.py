@@ -134,14 +134,14 @@ class HerdBudgets(Model):
         if not isinstance(value, str):
             return value
         found: dict[str, Any] = {}
-        for item in filter(None, (item.strip() for item in value.split(","))):
+        for number, item in enumerate(filter(None, (item.strip() for item in value.split(","))), 1):
             place, _, amount = item.partition("=")
             *path, kind = place.split(".")
             target = found
             for part in path:
                 target = target.setdefault(part, {})
                 if not isinstance(target, dict):
-                    raise ValueError(f"{place[:60]!r} is no budget")  # noqa: TRY004  # for pydantic
+                    raise ValueError(f"item {number} is no budget")  # noqa: TRY004  # for pydantic
             target[kind] = amount
         return found
 

@@ -7,11 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from sandherd.contracts.budgets import HerdBudgets
 from sandherd.contracts.constraints import Constraints
-from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.requests.catalogue import MountSource, Profile
 from sandherd.contracts.specs import Image, SandboxLimits
-from sandherd.contracts.states import NotificationKind
+from sandherd.contracts.states import NotificationKind, SteeringStep
 from sandherd.contracts.subscriptions import PLACES
 from sandherd.settings.assessor import AssessorSettings
 from sandherd.settings.client import ClientSettings, variables_of

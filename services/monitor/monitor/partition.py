@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
@@ -181,8 +182,10 @@ class Partition:
             await asyncio.sleep(_LEASE_CHECKED_EVERY)
 
     async def _save_on(self) -> None:
-        """Save what was read at once, so that a successor need not read it again even if this replica ends soon."""
-        await self.caught_up.wait()
+        """Save at once when it has caught up: a successor need not read it again even if this replica ends soon."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SNAPSHOT_EVERY):
+                await self.caught_up.wait()
         while True:
             self._lease.check()
             await self._save()

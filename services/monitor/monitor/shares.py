@@ -81,6 +81,7 @@ class Shares:
                     await self._follow(await self._table())
                 except _FAULTS as error:
                     _log.warning("leases not read, retrying", error=repr(error))
+                    await asyncio.sleep(_EVERY)
                 await self._wait()
         finally:
             await self._withdraw()
@@ -89,7 +90,7 @@ class Shares:
     async def _wait(self) -> None:
         """Wait for some time, or until a lease is acquired or lost. Raises what `hold` raised."""
         waits = [asyncio.ensure_future(asyncio.sleep(_EVERY))]
-        if not self.layout.held:
+        if self._layout_seen is None:
             waits.append(asyncio.ensure_future(self.layout.wait_held()))
         try:
             await asyncio.wait([*waits, *self._tasks.values()], return_when=asyncio.FIRST_COMPLETED)
@@ -106,11 +107,15 @@ class Shares:
     async def _table(self) -> Table:
         found = await read_batch(self._bus, _STREAM, _KEYS, first=1, limit=_MAX_KEYS, max_bytes=4 * 1024 * 1024)
         table = table_of({one.subject.removeprefix(_PREFIX): one.data.decode() for one in found if _is_valid(one)})
+        self.note(table)
+        return table
+
+    def note(self, table: Table) -> None:
+        """Note for readiness what was seen."""
         self._layout_seen, now = table.layout, time.monotonic()
         for number in range(self._count):
             if PartitionId(self._count, number) in table.holders:
                 self._seen_at[number] = now
-        return table
 
     async def _announce(self) -> None:
         await self._publish_key(b"1", {_TTL_HEADER: f"{round(_LAYOUT_TTL)}s"})

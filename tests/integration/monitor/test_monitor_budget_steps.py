@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from monitor.bucket_entries import BucketWatch
 from monitor.budgets import answers
 from monitor.budgets.book import Book
-from monitor.budgets.bucket_watch import BucketWatch
 from monitor.budgets.enforcement import BudgetEnforcement
 from monitor.budgets.ledger import DAY_HOURS, used_since
 from monitor.budgets.messages import BudgetMessages
@@ -25,6 +25,7 @@ from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.contracts.budgets import BudgetLimits, HerdBudgets, WindowLimits
+from sandherd.contracts.names import FLEET
 from sandherd.contracts.records import SandboxSummary, SandboxUsage
 from sandherd.contracts.subjects import Principal
 from sandherd.telemetry.meters import Meters
@@ -195,6 +196,90 @@ async def crash_once(bus: Bus, lease: Lease, name: str, number: int, start: date
     return crashed
 
 
+@pytest.mark.parametrize(("scope", "projects"), [("project", ("p1", "p1")), ("herd", ("p1", "p2"))])
+async def test_restart_between_any_two_steps_of_a_window(world: World, scope: str, projects: tuple[str, str]) -> None:
+    """Killed at each write, before and after it: a crossing of the project or the herd is published once.
+
+    So is its warning. Each of two live agents gets one message and is stopped once. Two days later the window has
+    moved, and the next crossing is a new one.
+    """
+    crossings: dict[str, list[str]] = {}
+    start, number, crashed = datetime.now(UTC), 0, True
+    async with world.herd.bus(Principal.MONITOR) as bus, held_lease(bus) as lease:
+        while crashed:
+            number, crashed = number + 1, False
+            for after in (False, True):
+                start += timedelta(days=2)
+                crossing = WindowCrossing(bus, lease, scope, projects, start)
+                crashed |= await crossing.happens(CrashingBus(bus, number, after=after))
+                crossings[start.isoformat()] = crossing.names
+        events = await stored(bus, "EVENTS", "sandherd.v1.event.*.*.monitor.*")
+        messages = await stored(world.spawner, "COMMANDS", "sandherd.v1.command.message-relay.>")
+    assert number > 8
+    for at, names in crossings.items():
+        about = [one for one in events if datetime.fromisoformat(one["time"]).isoformat() == at]
+        assert [(one["type"], one["data"]["scope"]) for one in about] == [
+            ("monitor.budget_warned", scope),
+            ("monitor.budget_exceeded", scope),
+        ]
+        for name in names:
+            assert [one["data"]["sender_id"] for one in messages if one["subject"] == name] == ["budgets"], name
+            await world.until(lambda name=name: world.asked(name))
+            assert world.asked(name) == ["budget_exceeded"], name
+    assert len(events) == 2 * len(crossings)
+
+
+class WindowCrossing:
+    """Two sandboxes use more than the budget of a day together, by one micro-dollar."""
+
+    def __init__(self, bus: Bus, lease: Lease, scope: str, projects: tuple[str, str], start: datetime) -> None:
+        self._bus = bus
+        self._lease = lease
+        self._budgets = HerdBudgets.model_validate(f"{scope}.day.cost=0.0001usd")
+        self._projects = projects
+        self._start = start
+        self.names = [f"sbx-{start:%m%d%H%M}-{name}" for name in ("a", "b")]
+
+    async def happens(self, crashing: Any) -> bool:
+        """Whether the first monitor was killed; further ones do the rest."""
+        moments = [self._start, self._start + timedelta(seconds=GRACE + 1)]
+        crashed = False
+        for cost, times in ((85, moments[:1]), (101, moments)):
+            await self._write(cost)
+            try:
+                await one_life(crashing, self._lease, times, self._budgets)
+            except CrashError:
+                crashed = True
+                await one_life(self._bus, self._lease, times, self._budgets)
+        await self._write(101, state="ended")
+        passed = [self._start, self._start + timedelta(hours=25)]
+        book = await one_life(self._bus, self._lease, passed, self._budgets)
+        used = [used_since(book.project(name).value.hours, self._start, DAY_HOURS).cost for name in {*self._projects}]
+        assert sum(used) == 101
+        return crashed
+
+    async def _write(self, cost: int, **fields: Any) -> None:
+        for name, project, part in zip(self.names, self._projects, (cost - 1, 1), strict=True):
+            place = {"project": project, "sandbox": name, "budget": None, "task": f"task-{name}"}
+            await write_summary(self._bus, name, part, self._start, **place | fields)
+
+
+async def test_unreadable_ledger_disables_its_own_budgets_only(world: World) -> None:
+    """It is left as it is, and shown as unmetered; the other project is charged and warned of."""
+    start, budgets = datetime.now(UTC), HerdBudgets.model_validate("project.day.cost=0.0001usd")
+    async with world.herd.bus(Principal.MONITOR) as bus, held_lease(bus) as lease:
+        await bus.js.publish("$KV.budgets.a1.ledger", b'{"project": "a1", "hours": "of a newer version"}')
+        for project in ("a1", "b1"):
+            await write_summary(bus, project, 90, start, project=project, budget=None)
+        book = await one_life(bus, lease, [start], budgets)
+        left = await bus.js.get_last_msg("KV_budgets", "$KV.budgets.a1.ledger")
+        events = await stored(bus, "EVENTS", "sandherd.v1.event.*.*.monitor.*")
+    assert book.unreadable == {"a1.ledger"}
+    assert b"newer" in (left.data or b"")
+    assert [(one["project"], one["type"]) for one in events] == [("b1", "monitor.budget_warned")]
+    assert {limit.metered for limit in book.limits_of_project(book.project("a1").value, start)} == {False}
+
+
 async def test_budget_is_enforced_by_the_service(world: World) -> None:
     """From usage to a warning, a message to the agent, and the end of its sandbox; the spawner sees the project."""
     sandbox, budget = "sbx-1", BudgetLimits(turns=5)
@@ -224,12 +309,10 @@ async def test_budget_is_enforced_by_the_service(world: World) -> None:
     )
 
 
-def connected(world: World, principal: Principal) -> AbstractAsyncContextManager[Herd]:
-    """A connection with a user's credential for the project `default`."""
+def connected(world: World, principal: Principal, project: str = "default") -> AbstractAsyncContextManager[Herd]:
+    """A connection with a user's credential, for a project."""
     broker = world.herd
-    context = Context(
-        nats_url=broker.url, credentials=broker.credentials(principal), project="default", home=broker.home
-    )
+    context = Context(nats_url=broker.url, credentials=broker.credentials(principal), project=project, home=broker.home)
     return Herd.connect(context)
 
 
@@ -259,6 +342,7 @@ async def test_grant_lets_an_agent_go_on(world: World, monkeypatch: pytest.Monke
             return [(one.used, one.exceeded_at) for one in lines if one.budget == "turns"] == [(2, None)]
 
         await eventually(cleared)
+        await shows_spending(client, sandbox)
         with pytest.raises(HerdError, match="granted more 1 times"):
             await client.grant_budget("task-1", "turns=8", name="grant-2")
         with pytest.raises(HerdError, match="permission"):
@@ -268,7 +352,29 @@ async def test_grant_lets_an_agent_go_on(world: World, monkeypatch: pytest.Monke
         await world.until(
             lambda: any(one["data"].get("scope") == "project" for one in world.of("monitor.budget_exceeded"))
         )
+        await reports_budgets(world, client)
         with pytest.raises(HerdError, match="no sandbox of task"):
             await client.grant_budget("task-2", "turns=8")
     assert len(world.of("monitor.budget_granted")) == 1
     assert world.asked(sandbox) == []
+
+
+async def shows_spending(client: Herd, sandbox: str) -> None:
+    """`monitor show` has what the task has used of each kind; what no event reports is unmetered."""
+    view = await client.monitored(sandbox)
+    spent = {one.budget: one for one in view.spending or () if one.scope == "task"}
+    assert [(kind, one.metered) for kind, one in spent.items()] == [
+        *(("cost", False), ("tokens", False), ("turns", True), ("wall_time", True)),
+    ]
+    assert (spent["turns"].used, spent["turns"].limit, spent["turns"].share) == (2, 10, 0.2)
+
+
+async def reports_budgets(world: World, client: Herd) -> None:
+    """`monitor report` has the project's limits, and that it needs a user; the herd's are for operators."""
+    [report] = (await client.monitor_report()).projects
+    assert [(one.window, one.budget, one.share) for one in report.budgets or ()] == [("day", "turns", 2.0)]
+    assert [(need.reason, need.sandbox, need.task) for need in report.needs] == [("budget", None, None)]
+    assert (await client.monitor_report()).budgets is None
+    async with connected(world, Principal.OPERATOR, FLEET) as all_projects:
+        everything = await all_projects.monitor_report()
+    assert (everything.budgets, [one.project for one in everything.projects]) == ([], ["default"])

@@ -194,16 +194,21 @@ def test_results_of_the_first_format_are_replaced(tmp_path: Path) -> None:
 
 
 def test_sizing_page_gets_the_medians_and_their_dates() -> None:
-    """A figure that was not measured now is unchanged; one that the page does not show is left out."""
+    """A figure that was not measured now is unchanged; one that the page does not show is left out.
+
+    Of some the ratio to the baseline is shown.
+    """
     updated = runpy.run_path(str(ROOT / "docs" / "measured.py"))["updated"]
     idle = summarize(Figure("idle.nats", "MiB"), [Sample({"MiB": 25.912}, {})] * 3)
     room = {"value": {"postgres": 975}, "unit": "bytes/event", "on": "2026-11-21"}
-    results = to_json({"ingest": result(rates(1600.4, 1700.4, 1800.4), idle, rates(1, 2, 3, figure=LATENCY))})
+    cost = summarize(Figure("monitor.cost", "µs/event"), [Sample({"value": 55}, {"value": 50})] * 3)
+    results = to_json({"ingest": result(rates(1600.4, 1700.4, 1800.4), idle, cost, rates(1, 2, 3, figure=LATENCY))})
     found = updated({"machine": {}, "figures": {"room.event": room}}, results["groups"])
     assert found["machine"] == {"cores": 2}
     assert found["figures"] == {
         "idle.nats": {"value": {"MiB": 25.91}, "unit": "MiB", "on": "2026-11-23"},
         "ingest.throughput": {"value": 1700, "unit": "events/s", "on": "2026-11-23"},
+        "monitor.cost": {"value": 1.1, "unit": "1", "on": "2026-11-23"},
         "room.event": room,
     }
 

@@ -251,7 +251,7 @@ def test_book_ignores_older_and_unreadable_summaries() -> None:
     book.change_summary("p1.sbx-1", summary(4, turns=9), 2)
     book.change_summary("p1.sbx-2", b"{}", 3)
     assert [one.used.turns for one in book.uses_of("p1", "t")] == [4]
-    assert book.unreadable == ["p1.sbx-2"]
+    assert book.unreadable == {"p1.sbx-2"}
     task = book.task("p1", "t", T0).value
     book.change_ledger(task.key, task.model_dump_json(exclude_defaults=True).encode(), 9)
     book.change_summary("p1.sbx-1", None, 4)
@@ -286,3 +286,14 @@ def test_invalid_limits_are_refused(text: str) -> None:
     """Money without a currency, no amount, a part of a token, and unknown kinds."""
     with pytest.raises(ValidationError):
         BudgetLimits.model_validate(text)
+
+
+@pytest.mark.parametrize("text", ["s3cret", "cost=s3cret", "turns=5,s3cret=1"])
+def test_refused_limits_are_not_quoted(text: str) -> None:
+    """The text may be anything that a client has sent; the refusal names the place instead."""
+    with pytest.raises(ValidationError) as limits:
+        BudgetLimits.model_validate(text)
+    with pytest.raises(ValidationError) as budgets:
+        HerdBudgets.model_validate(f"task.cost=5usd,{text},project.{text}")
+    for error in (*limits.value.errors(), *budgets.value.errors()):
+        assert "s3cret" not in error["msg"]

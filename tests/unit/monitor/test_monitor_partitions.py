@@ -1,8 +1,11 @@
 """Which partitions a replica takes and releases, by what all replicas see; and what a partition begins with."""
 
 import random
+import time
 from collections import Counter
 from datetime import UTC, datetime
+
+import pytest
 
 from monitor.facts import ObservedEvent
 from monitor.herd import Herd
@@ -19,7 +22,9 @@ from monitor.partition_plan import (
     table_of,
 )
 from monitor.rule_set import ALL
+from monitor.shares import TTL, Shares
 from monitor.snapshot import merged, replaced, sources
+from sandherd.bus.lease import Lease
 
 COUNT = 8
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -111,6 +116,22 @@ def test_replicas_with_another_number_of_partitions_do_not_watch_together() -> N
 def test_nothing_changes_without_a_layout() -> None:
     """The holder of the layout lease was killed: what is held stays held until another has it."""
     assert plan("a", COUNT, table({1: "a"}, "a", layout=None)) == Plan()
+
+
+def test_partition_without_a_holder_makes_a_replica_unready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After three times the time to live of a lease; not while replicas with another number watch, for an update."""
+
+    async def hold(place: PartitionId, lease: Lease) -> None:
+        raise AssertionError((place, lease))
+
+    shares, now = Shares(None, "me", 2, hold), time.monotonic()  # type: ignore[arg-type]  # nothing is sent
+    assert (shares.problem(), shares.remark()) == (None, None)
+    monkeypatch.setattr("monitor.shares.time.monotonic", lambda: now + 3 * TTL + 1)
+    assert shares.problem() == "no replica was seen to hold partition 0, 1 of 2"
+    shares.note(Table(2, {PartitionId(2, 1): "other"}))
+    assert (shares.problem(), shares.remark()) == ("no replica was seen to hold partition 0 of 2", None)
+    shares.note(Table(8, {PartitionId(8, 1): "other"}))
+    assert (shares.problem(), shares.remark()) == (None, "a replica with 8 partitions still runs, and this one has 2")
 
 
 def test_any_history_of_replicas_ends_with_even_shares() -> None:

@@ -159,6 +159,7 @@ def line_of(limit: Limit, marks: Mapping[str, Mark]) -> BudgetLine:
         budget=limit.kind,
         limit=limit.limit,
         used=limit.used,
+        share=round(limit.used / limit.limit, 4) if limit.limit else None,
         granted=limit.granted,
         metered=limit.metered,
         warned_at=warned.at if warned else None,
