@@ -214,9 +214,8 @@ def _document(reply: Reply[Any]) -> bytes:
 def _max_payload(message: NatsMessage) -> int:
     """The largest message that the broker accepts, in bytes."""
     request = message.raw_message
-    if not isinstance(request, Msg):
-        return _USUAL_PAYLOAD
-    return int(request._client.max_payload)  # noqa: SLF001  # nats-py's message has no other way to its connection
+    client = request._client if isinstance(request, Msg) else None  # noqa: SLF001  # nats-py has no other way to it
+    return _USUAL_PAYLOAD if client is None else int(client.max_payload)
 
 
 async def _respond(message: NatsMessage, document: bytes) -> None:
