@@ -19,7 +19,7 @@ COUNTED: Final = frozenset(
     {
         *("sandherd_ready", "sandherd_connected", "sandherd_lease_held"),
         *("sandherd_monitor_partitions_held", "sandherd_watched_sandboxes"),
-        *("sandherd_spool_events", "sandherd_calls_in_flight"),
+        *("sandherd_spool_events", "sandherd_calls_in_flight", "sandherd_outage_sandboxes"),
     }
 )
 """Gauges with a value of its own in each replica, so that their sum is meaningful."""

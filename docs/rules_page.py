@@ -50,9 +50,10 @@ once in an episode, and only then. `sandherd-monitor[assessor]` has to be instal
 - It answers `at_fault`, `working` or `unsure`, and cites the numbers of records; a verdict that cites none, or one that
   does not exist, is none. `working` drops the finding until the next message of a user. Without a verdict (the event
   `monitor.finding_assessed` has the reason) `no_progress` is acted upon as without a model, and `drift` is not.
-- It sees the task's text, the messages of users, and the agent's calls with their outcomes, as quoted records of
-  limited size. It sees neither what the agent writes nor the results of tools, and has no tools itself. Messages to
-  agents come from the rules, never from the model. Findings of other rules are never dropped.
+- It sees the task's text, the messages of users, and the agent's calls with their outcomes since its last verdict
+  about the same rule, the last 80 of them, as quoted records of limited size. It sees neither what the agent writes nor
+  the results of tools, and has no tools itself. Messages to agents come from the rules, never from the model. Findings
+  of other rules are never dropped.
 - It uses at most `SANDHERD_ASSESSOR_TOKENS` within 24 hours. `sandherd_assessments_total` counts its verdicts.
 """
 INTERVENTIONS: Final = """## Interventions
@@ -109,8 +110,23 @@ While it is paused, rules that conclude from inactivity do not end it. If the ag
 pause is cancelled.
 
 **Muting.** `sandherd monitor mute SANDBOX RULE --for 1h` mutes a guardian rule for one sandbox, for a time or until
-`sandherd monitor unmute`. The rule still counts, and is not acted upon. `sandherd monitor show SANDBOX` has calls in
-flight, how far each rule is from its next step, findings with evidence, and the last 20 interventions with outcomes.
+`sandherd monitor unmute`. The rule still counts, and is not acted upon.
+
+**No progress.** The number of responses of `no_progress` is a threshold, and not a percentile of the project's earlier
+tasks. A percentile would depend on other sandboxes: the same events of a sandbox would give other decisions after a
+restart, in a replay and in another partition, and rules of one sandbox would affect those of others. It would also
+gain little: in recorded sessions the length does not separate those that are stuck from those that read, and the share
+of new calls does.
+
+**Outages.** A network, a server or the provider of the model that does not respond is no fault of the agent. Calls with
+the outcome `outage`, and requests to the provider that Claude repeats, are the finding `outage`, with evidence, until
+ten calls have ended otherwise. `monitor show`, `monitor report` and `sandherd_outage_sandboxes` have it. It is no rule:
+no event and no intervention follows, and rules leave out what an outage has prevented.
+
+**Inspection.** `sandherd monitor show SANDBOX` (`Herd.monitored`, the request `monitor.show`) has the sandbox's phase,
+calls in flight, what its task has used of each kind of budget and the limits of its project, how far each rule is from
+its next step, findings with evidence, and the last 20 interventions with outcomes. What its harness does not report is
+`unmetered`. `sandherd monitor report` is about a project ([conductor.md](conductor.md#the-report)).
 
 All of this is derived from events: a monitor that is restarted, or that takes over, reads everything that its
 predecessor has decided before it acts. Commands that were lost are sent again after 10 seconds under the same id, and

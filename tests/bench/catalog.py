@@ -110,6 +110,10 @@ GROUPS: Final = (
         + _figures("floods", "ms", *_each("message_during"), *_each("message_after")),
     ),
     Group(
+        "cli", "the CPU time of commands", "tests.bench.commands:measure",
+        _figures("cli", "CPU ms", "run", "tasks_list", "events", "logs_follow", "status"),
+    ),
+    Group(
         "spawn", "from `submit` to the agent's start", "tests.bench.starting:measure",
         _figures("spawn", "ms", "start", "start_empty", "start_1000", "warm"),
     ),

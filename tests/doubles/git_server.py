@@ -12,6 +12,7 @@ from typing import Final
 
 from aiohttp import web
 
+from tests.doubles.lfs_store import LfsStore
 from tests.http_servers import stop_server
 
 _BACKEND: Final = "/usr/lib/git-core/git-http-backend"
@@ -40,6 +41,8 @@ class GitServer:
     """Whether it receives requests and never responds."""
     received: asyncio.Event = field(default_factory=asyncio.Event)
     requests: list[web.Request] = field(default_factory=list)
+    lfs: LfsStore | None = None
+    """The objects of Git LFS, if it has that."""
     admits: Callable[[web.Request, str | None], Mapping[str, str]] | None = None
     """Decides instead of `token`, by the request and its password: variables for hooks, or `RefusedError`."""
 
@@ -61,9 +64,13 @@ class GitServer:
                 {"WWW-Authenticate": 'Basic realm="git"'} if refusal.status == web.HTTPUnauthorized.status_code else {}
             )
             return web.Response(status=refusal.status, text=refusal.text, headers=headers)
+        if self.lfs is not None and self.lfs.serves(request.path):
+            return await self.lfs.answer(request, self.url)
         return await self._backend(request, admitted)
 
     def _admit(self, request: web.Request) -> Mapping[str, str]:
+        if self.lfs is not None and self.lfs.admits(request):
+            return {}
         user, password = credentials(request)
         if self.admits is not None:
             return self.admits(request, password)

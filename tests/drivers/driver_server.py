@@ -1,8 +1,10 @@
-"""Forks a driver for each connection to SOCKET: `python driver_server.py SOCKET MODULE...`, under a toolchain's Python.
+"""Forks a program for each connection to SOCKET: `python driver_server.py SOCKET MODULE...`.
 
-The modules, the SDK of the driver's kind among them, are loaded once. A connection brings the driver's module, its
-environment and its working directory, and the files that it has as standard input, output and events pipe. The fork
-writes its process id to it, and the server the exit status. The server ends with its standard input.
+The modules are loaded once: for a driver, under the Python of its toolchain, the SDK of its kind, and for a worker all
+that it uses. `MODULE:FUNCTION` also calls a function of the module. A connection brings the program's module,
+arguments, environment and working directory, and the files that it has as standard input, output and, for drivers,
+events pipe. The fork writes its process id to it, and the server the exit status. The server ends with its standard
+input.
 """
 
 import gc
@@ -13,6 +15,8 @@ import select
 import signal
 import socket
 import sys
+import tempfile
+import time
 from contextlib import suppress
 from importlib import import_module
 
@@ -50,11 +54,11 @@ def _start(line: socket.socket) -> int:
     size, wanted = int.from_bytes(head, "little"), b""
     while len(wanted) < size:
         wanted += line.recv(size - len(wanted))
-    module, environment, folder = marshal.loads(wanted)
+    module, arguments, environment, folder = marshal.loads(wanted)
     pid = os.fork()
     if not pid:
         try:
-            _become(line, module, environment, folder, descriptors)
+            _become(line, [module, *arguments], environment, folder, descriptors)
         finally:
             os._exit(1)
     for descriptor in descriptors:
@@ -62,24 +66,29 @@ def _start(line: socket.socket) -> int:
     return pid
 
 
-def _become(line: socket.socket, module: str, environment: dict[str, str], folder: str, descriptors: list[int]) -> None:
-    """Be the driver, in a session of its own; does not return."""
+def _become(
+    line: socket.socket, arguments: list[str], environment: dict[str, str], folder: str, descriptors: list[int]
+) -> None:
+    """Be the program, in a session of its own; does not return."""
     os.setsid()
     line.sendall(os.getpid().to_bytes(4, "little"))
-    given, printed, events = (os.dup(descriptor) for descriptor in descriptors)
-    for number, descriptor in ((0, given), (1, printed), (2, printed), (3, events)):
+    given, printed, *more = (os.dup(descriptor) for descriptor in descriptors)
+    files = (given, printed, printed, *more)
+    for number, descriptor in enumerate(files):
         os.dup2(descriptor, number)
-    os.closerange(4, 1024)
+    os.closerange(len(files), 1024)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(folder)
     # A start of Python without a locale sets this for the programs that it starts.
     coerced = {name: os.environ[name] for name in ("LC_CTYPE",) if name in os.environ}
     os.environ.clear()
     os.environ.update(coerced | environment)
-    sys.argv = [module]
+    tempfile.tempdir = None
+    time.tzset()
+    sys.argv = arguments
     status: object = 0
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         status = ended.code
     except BaseException:  # noqa: BLE001  # the process ends here
@@ -94,11 +103,14 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     path, *modules = sys.argv[1:]
     gc.disable()
-    for module in modules:
-        import_module(module)
+    for wanted in modules:
+        name, _, function = wanted.partition(":")
+        module = import_module(name)
+        if function:
+            getattr(module, function)()
     gc.freeze()
     gc.enable()
-    # Descriptors below 4 are those of a driver.
+    # Descriptors below 4 are those of a program.
     while (low := os.open(os.devnull, os.O_RDONLY)) < 4:
         continue
     os.close(low)

@@ -1,6 +1,6 @@
-"""Drivers as forks of a process that has the SDK of their kind: its import is most of what a short test costs.
+"""Drivers and workers as forks of a process that has what they import, which is most of what a short test costs.
 
-For drivers of a toolchain in its own Python; a driver of another module starts cold.
+For drivers of a toolchain in its own Python, and for workers without a runtime; a driver of another module starts cold.
 """
 
 import asyncio
@@ -8,7 +8,8 @@ import marshal
 import os
 import socket
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -32,6 +33,19 @@ _MODULES: Final = {
         "openhands.tools.file_editor",
         "openhands.tools.task_tracker",
     ),
+    "sandherd_worker.main": (
+        "sandherd.lazy_imports:start_lean",
+        "sandherd.lazy_imports:load_nats",
+        "watchfiles",
+        "sandherd_worker.life",
+        "sandherd_worker.attempt",
+        "sandherd_worker.previous_attempt",
+        "sandherd_worker.access_server",
+        "sandherd_worker.access.commands",
+        "sandherd_worker.access.transfers",
+        "sandherd_worker.harnesses.command",
+        "sandherd_worker.harnesses.program",
+    ),
 }
 _ENVIRONMENT: Final = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -41,6 +55,7 @@ _ENVIRONMENT: Final = {
     "LOG_LEVEL": "WARNING",
 }
 """What the driver of OpenHands sets before it loads the SDK."""
+WORKER: Final = "sandherd_worker.main"
 _RUNNING: Final = ExitStack()
 
 
@@ -50,14 +65,11 @@ def can_be_forked(module: str, python: str | Path) -> bool:
 
 
 @dataclass
-class ForkedProcess:
-    """A driver; what `DriverProcess` uses of a process that asyncio has started."""
+class Fork:
+    """A fork; what is used of a process that asyncio has started."""
 
     pid: int
-    stdin: asyncio.StreamWriter
-    stdout: asyncio.StreamReader
     _end: "asyncio.Task[int]"
-    _transports: tuple[asyncio.BaseTransport, ...]
 
     @property
     def returncode(self) -> int | None:
@@ -67,12 +79,6 @@ class ForkedProcess:
     async def wait(self) -> int:
         """Wait for its end."""
         return await asyncio.shield(self._end)
-
-    async def close(self) -> None:
-        """Close the pipes; it has ended."""
-        await self.wait()
-        for transport in self._transports:
-            transport.close()
 
     def send_signal(self, number: int) -> None:
         """Send it a signal, if it runs."""
@@ -88,6 +94,51 @@ class ForkedProcess:
         self.send_signal(9)
 
 
+@dataclass
+class ForkedProcess(Fork):
+    """A driver; what `DriverProcess` uses of a process that asyncio has started."""
+
+    stdin: asyncio.StreamWriter
+    stdout: asyncio.StreamReader
+    _transports: tuple[asyncio.BaseTransport, ...]
+
+    async def close(self) -> None:
+        """Close the pipes; it has ended."""
+        await self.wait()
+        for transport in self._transports:
+            transport.close()
+
+
+async def start_worker(arguments: Sequence[str], environment: Mapping[str, str], folder: Path, log: int) -> Fork:
+    """Start a worker; `log` is the file that its output goes to."""
+    path = await asyncio.to_thread(_server, WORKER, sys.executable, os.environ.get("PYTHONPATH", ""))
+    empty = os.open(os.devnull, os.O_RDONLY)
+    try:
+        pid, end = await _fork(path, WORKER, arguments, environment, folder, [empty, log])
+    finally:
+        os.close(empty)
+    return Fork(pid, end)
+
+
+async def _fork(
+    path: str,
+    module: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    descriptors: list[int],
+) -> tuple[int, "asyncio.Task[int]"]:
+    """The process id of a fork of a server, and the wait for its exit status."""
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    line.connect(path)
+    wanted = marshal.dumps((module, list(arguments), dict(environment), str(folder)))
+    socket.send_fds(line, [len(wanted).to_bytes(4, "little")], descriptors)
+    line.sendall(wanted)
+    reader, writer = await asyncio.open_connection(sock=line)
+    pid = int.from_bytes(await reader.readexactly(4), "little")
+    return pid, asyncio.get_running_loop().create_task(_status(reader, writer))
+
+
 async def start_fork(
     module: str, python: str | Path, packages: str, environment: Mapping[str, str], folder: Path, events: int
 ) -> ForkedProcess:
@@ -95,22 +146,18 @@ async def start_fork(
     loop = asyncio.get_running_loop()
     path = await asyncio.to_thread(_server, module, str(python), packages)
     (given, to_it), (from_it, printed) = os.pipe(), os.pipe()
-    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    line.connect(path)
-    wanted = marshal.dumps((module, dict(environment), str(folder)))
-    socket.send_fds(line, [len(wanted).to_bytes(4, "little")], [given, printed, events])
-    line.sendall(wanted)
-    for descriptor in (given, printed):
-        os.close(descriptor)
-    reader, writer = await asyncio.open_connection(sock=line)
-    pid = int.from_bytes(await reader.readexactly(4), "little")
+    try:
+        pid, end = await _fork(path, module, (), environment, folder, [given, printed, events])
+    finally:
+        for descriptor in (given, printed):
+            os.close(descriptor)
     stdout = asyncio.StreamReader()
     output, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdout), os.fdopen(from_it, "rb"))
     transport, protocol = await loop.connect_write_pipe(
         lambda: asyncio.streams.FlowControlMixin(loop), os.fdopen(to_it, "wb")
     )
     stdin = asyncio.StreamWriter(transport, protocol, None, loop)
-    return ForkedProcess(pid, stdin, stdout, loop.create_task(_status(reader, writer)), (output, transport))
+    return ForkedProcess(pid, end, stdin, stdout, (output, transport))
 
 
 async def _status(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:

@@ -22,3 +22,25 @@ def test_garbage_is_collected_rarely_only_during_the_start() -> None:
     """Imported objects are excluded from later collections; nats-py has not loaded its client of websockets."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False", "True", "True"]
+
+
+JETSTREAM = """
+import sys
+from sandherd.lazy_imports import load_nats
+
+load_nats()
+import nats, nats.js, nats.js.errors
+loaded = {"nats.js.api", "nats.js.client", "nats.js.kv"}
+print(loaded & set(sys.modules) == set())
+from nats.js import JetStreamContext, api
+import nats.js.client
+print(JetStreamContext is nats.js.client.JetStreamContext, nats.js.JetStreamManager.__module__)
+print(api.StreamConfig is nats.js.api.StreamConfig, hasattr(nats.js, "nonsense"))
+print(type(nats.NATS().jetstream()).__name__)
+"""
+
+
+def test_client_of_jetstream_is_loaded_on_first_use() -> None:
+    """Its names are those of nats-py; a program that uses none of them loads none of its modules."""
+    done = subprocess.run([sys.executable, "-c", JETSTREAM], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True", "nats.js.manager", "True", "False", "JetStreamContext"]

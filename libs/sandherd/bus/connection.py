@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import nats
 import nats.errors
-import nats.js.errors
 from nats.aio.client import Server
-from nats.js import JetStreamContext
 from pydantic import BaseModel
 
 from sandherd.bus import shutdown
@@ -28,10 +27,9 @@ from sandherd.bus.errors import (
     StreamFullError,
     SubjectFullError,
     TlsError,
-    failure_of,
 )
 from sandherd.bus.publish_retries import BROKER_BACKOFF, acknowledged_within, logged_every, publish_delay
-from sandherd.bus.replies import CallLostError, PendingCalls, read_reply
+from sandherd.bus.replies import Acknowledgement, CallLostError, PendingCalls, read_acknowledgement, read_reply
 from sandherd.bus.tls_client import TlsClient, requires_tls
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.headers import MESSAGE_ID
@@ -41,7 +39,7 @@ from sandherd.contracts.subjects import command_subject, event_subject, request_
 from sandherd.telemetry import logs
 
 if TYPE_CHECKING:
-    from nats.js.api import PubAck
+    from nats.js import JetStreamContext
 
 __all__ = [
     "Bus",
@@ -88,7 +86,6 @@ class Bus:
         self.ids = DerivedIds(b"")
         self.client = TlsClient(tls_required=False)
         self.api = API
-        self.js: JetStreamContext = self.client.jetstream(timeout=5)
         self.reconnects = 0
         self.violations = 0
         self._attempt = 0
@@ -132,6 +129,11 @@ class Bus:
             bus._closing = True
             await shutdown.drain(bus.client)
 
+    @cached_property
+    def js(self) -> "JetStreamContext":
+        """The client of JetStream. A program that only sends requests and commands does not load it."""
+        return self.client.jetstream(prefix=self.api, timeout=5)
+
     @property
     def connected(self) -> bool:
         """Whether the connection is established at this moment."""
@@ -162,7 +164,7 @@ class Bus:
         msg_id: str,
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
-    ) -> "PubAck":
+    ) -> Acknowledgement:
         """Publish to a stream once. Returns the broker's acknowledgement.
 
         Raises `PublishFailedError` if none was received (the message may be stored; `msg_id` makes a repeat harmless),
@@ -171,18 +173,17 @@ class Bus:
         `PublishRefusedError` for a message that the broker will never accept.
         """
         timeout = timeout or acknowledged_within(clustered=self.clustered)
-        sending = self.js.publish(subject, payload, timeout=timeout, headers={MESSAGE_ID: msg_id, **(headers or {})})
+        headers = {MESSAGE_ID: msg_id, **(headers or {})}
+        sending = self.client.request(subject, payload, timeout=timeout, headers=headers)
         try:
-            return await self._waiting.unless_lost(sending)
+            return read_acknowledgement(subject, (await self._waiting.unless_lost(sending)).data)
         except CallLostError as error:
             raise ConnectionLostError(f"{subject}: the connection was lost") from error
         except (nats.errors.MaxPayloadError, nats.errors.BadSubjectError, ValueError) as error:
             raise PublishRefusedError(f"{subject}: {error!r}") from error
-        except nats.js.errors.NoStreamResponseError as error:
-            raise LeaderlessError(f"{subject}: {error!r}") from error
-        except nats.js.errors.APIError as error:
-            raise failure_of(error.err_code, error.description)(f"{subject}: {error.description}") from error
-        except (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError) as error:
+        except nats.errors.NoRespondersError as error:
+            raise LeaderlessError(f"{subject}: no stream responds") from error
+        except (TimeoutError, nats.errors.Error, OSError) as error:
             raise PublishFailedError(f"{subject}: {error!r}") from error
 
     async def publish_stored(
@@ -193,7 +194,7 @@ class Bus:
         msg_id: str,
         headers: Mapping[str, str] | None = None,
         while_full: bool = True,
-    ) -> "PubAck":
+    ) -> Acknowledgement:
         """Publish until acknowledged, however long the broker is unavailable or, with `while_full`, the stream is full.
 
         Raises `PublishRefusedError` and `SubjectFullError`, and without `while_full` also `StreamFullError`.
@@ -218,12 +219,12 @@ class Bus:
             await asyncio.sleep(wait)
             attempt += 1
 
-    async def publish_event(self, event: Envelope[Any], *, while_full: bool = True) -> "PubAck":
+    async def publish_event(self, event: Envelope[Any], *, while_full: bool = True) -> Acknowledgement:
         """Publish an event until it is acknowledged; see `publish_stored`."""
         subject = event_subject(event.project, event.subject, event.type)
         return await self.publish_stored(subject, event.to_json(), msg_id=str(event.id), while_full=while_full)
 
-    async def publish_command(self, command: Envelope[Any]) -> "PubAck":
+    async def publish_command(self, command: Envelope[Any]) -> Acknowledgement:
         """Publish a command until it is acknowledged; see `publish_stored`."""
         subject = command_subject(command.type, command.project)
         return await self.publish_stored(subject, command.to_json(), msg_id=str(command.id))
@@ -303,7 +304,7 @@ class Bus:
             raise
         # The first connect must fail so that the reason is logged; from here on reconnecting has no limit.
         self.client.options["max_reconnect_attempts"] = -1
-        self.js = self.client.jetstream(prefix=self.api, timeout=5)
+        vars(self).pop("js", None)  # that of the previous client
 
     async def _connect_client(self, url: str, identity: Identity, inbox: str) -> None:
         """Connect; nats-py may wait forever after a TLS handshake that has failed. Raises the reason of the failure."""

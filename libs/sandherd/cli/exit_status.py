@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
+from typer._click.exceptions import NoSuchOption
 
 from sandherd.cli.app import COMMANDS, build_for
 from sandherd.cli.completion_scripts import complete_in, with_named_shell
@@ -18,6 +19,9 @@ MISUSED: Final = 2
 INTERRUPTED: Final = 130
 UNREAD: Final = 141
 """As of a program that SIGPIPE ends: the reader of the output has exited, as `head` does."""
+_BEFORE_COMMAND: Final = frozenset({"--nats-url", "--credentials", "--home", "--config", "--context"})
+"""The options of `sandherd` itself."""
+_EXTRA: Final = "Got unexpected extra argument"
 _VALIDATOR_MESSAGES: Final = {
     "Input should be greater than or equal to": "it has to be at least",
     "Input should be less than or equal to": "it has to be at most",
@@ -87,6 +91,11 @@ def _environment_error(error: OSError | UnicodeError) -> int:
 def _one_line(error: typer.TyperException) -> str:
     context: Any = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "sandherd"
+    if isinstance(error, NoSuchOption) and error.option_name in _BEFORE_COMMAND:
+        rest = command.partition(" ")[2]
+        return f"{error.option_name} goes before the command: `sandherd {error.option_name} VALUE {rest}`"
+    if command.endswith("secrets set") and error.format_message().startswith(_EXTRA):
+        return f"a secret's value is no argument, which other users could read; see `{command} --help`"
     return f"{_without_validator_terms(' '.join(error.format_message().split())).rstrip('.')}; see `{command} --help`"
 
 

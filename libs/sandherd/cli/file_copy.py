@@ -92,7 +92,8 @@ async def _upload(herd: Herd, local: Path, remote: SandboxPath, output: Format) 
     path = await _target_path(herd, local, remote)
     with ProgressBar(str(local)) as bar:
         written = await herd.upload(remote.sandbox, local, path, moved=bar.move)
-    return show_result(output, f"{remote.sandbox}:{path}", written.size, written.sha256, files=written.files)
+    place = f"{remote.sandbox}:{path}"
+    return show_result(output, place, written.size, written.sha256, folder=local.is_dir(), files=written.files)
 
 
 async def _target_path(herd: Herd, local: Path, remote: SandboxPath) -> str:
@@ -128,7 +129,7 @@ async def download(  # what the command line has
             git.report()
         else:
             replace_file(out, local, found.mode)
-    return show_result(output, str(local), found.size, found.sha256 or "")
+    return show_result(output, str(local), found.size, found.sha256 or "", folder=found.kind == "folder")
 
 
 def warn_about_links(links: Sequence[tuple[str, str]]) -> None:
@@ -157,12 +158,13 @@ def replace_file(out: Any, local: Path, mode: int) -> None:
     Path(spare).replace(local)
 
 
-def show_result(output: Format, place: str, size: int, sha256: str, **more: int) -> int:
-    """Show what was copied. Returns the exit status."""
+def show_result(output: Format, place: str, size: int, sha256: str, *, folder: bool = False, **more: int) -> int:
+    """Show what was copied: of a folder the size of its archive. Returns the exit status."""
     if output.is_json:
         console.document(output, {"path": place, "size": size, "sha256": sha256, **more})
     else:
-        write_text(f"{place}: {counted(size, 'byte')}, SHA-256 {sha256[:16]}…")
+        what = "a folder, as an archive of " if folder else ""
+        write_text(f"{place}: {what}{counted(size, 'byte')}, SHA-256 {sha256[:16]}…")
     return 0
 
 

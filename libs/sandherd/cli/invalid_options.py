@@ -36,6 +36,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, Form]]] = {
     "memory_mb": ("--memory", _memory),
     "retry.max_attempts": ("--attempts", _number),
     "seconds": ("TIME", duration_text),
+    "schedule.cron": ("--cron", _number),
     "task_seconds": ("--task-timeout", duration_text),
     "text": ("TEXT", _number),
     "timeout_seconds": ("--timeout", duration_text),

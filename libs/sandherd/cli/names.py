@@ -66,7 +66,13 @@ async def sandbox_of(herd: Herd, name: str) -> str:
     name = await full_name(herd, name)
     if kind_of(name) == "sandbox":
         return name
-    sandbox = (await herd.task(name)).sandbox
+    try:
+        sandbox = (await herd.task(name)).sandbox
+    except HerdError as error:
+        if error.problem.code is not Code.NOT_FOUND:
+            raise
+        problem = error.problem.model_copy(update={"message": f"there is no sandbox or task {name}"})
+        raise HerdError(problem) from None
     if sandbox is None:
         raise HerdError.of(
             Code.CONFLICT,

@@ -17,6 +17,7 @@ from sandherd.client.herd import Herd
 from sandherd.client.named_contexts import LOCAL
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import SandboxView, TaskView
+from sandherd.lazy_imports import end_start
 from sandherd.settings.client import ClientSettings
 from sandherd.settings.loader import SettingSource
 from sandherd.telemetry import logs
@@ -90,6 +91,7 @@ async def _talk(context: Context, work: Work, *, create: bool = False, shown: bo
     async with AsyncExitStack() as stack:
         with nullcontext() if shown else Activity(f"connecting to {context.nats_url}"):
             herd = await stack.enter_async_context(Herd.connect(context, patience=patience))
+        end_start(short=True)
         if not create and _may_be_mistyped(context):
             from sandherd.client.projects import require_project  # only needed with --project
 

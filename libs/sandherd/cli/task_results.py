@@ -177,7 +177,7 @@ def _copy(  # what the command line has
                 shutil.copyfileobj(content, out.file)
             replace_file(out, local, found.stat().st_mode & 0o777)
         size, sha256 = digest_of(out.file)
-    return show_result(output, str(local), size, sha256)
+    return show_result(output, str(local), size, sha256, folder=found.is_dir())
 
 
 @contextmanager

@@ -20,7 +20,6 @@ from sandherd.client.errors import NAME_REMEDY, HerdError, refused
 from sandherd.client.events.sequencer import Event
 from sandherd.client.events.target import TASK_REFUSED
 from sandherd.client.herd import Herd, new_task
-from sandherd.client.messages import MessageOutcome
 from sandherd.client.terminal_text import write_text
 from sandherd.client.work_source import WorkSource
 from sandherd.concurrency import run_until_first
@@ -31,6 +30,7 @@ from sandherd.contracts.events.task import TaskCompleted
 from sandherd.contracts.states import MessageState
 
 if TYPE_CHECKING:
+    from sandherd.client.messages import MessageOutcome
     from sandherd.client.repositories.local import LocalRepository
     from sandherd.client.tasks.resume import ResumeSource
 
@@ -150,7 +150,7 @@ def _conclude(name: str, last: Event | None, sandboxes: Sequence[str]) -> int:
     return 1
 
 
-def show_delivery(delivery: MessageOutcome, output: Format) -> int:
+def show_delivery(delivery: "MessageOutcome", output: Format) -> int:
     """Show the outcome of a message. Returns 1 if the agent does not have it."""
     if output.is_json:
         console.document(

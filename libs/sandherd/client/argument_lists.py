@@ -12,6 +12,16 @@ def argument_list(argv: Any, *, remedy: str = _REMEDY) -> list[str]:
     """The arguments. Raises `HerdError` (`invalid_field`) unless they are a list, or another sequence, of strings."""
     is_sequence = hasattr(argv, "__iter__") and not isinstance(argv, (str, bytes, bytearray, dict))
     found = list(argv) if is_sequence else []
-    if not is_sequence or not all(isinstance(argument, str) for argument in found):
-        raise HerdError.of(Code.INVALID_FIELD, "argv has to be a list of strings", field="argv", remedy=remedy)
+    other = next((argument for argument in found if not isinstance(argument, str)), None)
+    if not is_sequence or other is not None or None in found:
+        raise HerdError.of(Code.INVALID_FIELD, _message(other), field="argv", remedy=remedy)
     return found
+
+
+def _message(other: Any) -> str:
+    """A number or `true` in a file of tasks was meant as text; YAML reads it as a value of another type."""
+    text = "argv has to be a list of strings"
+    if isinstance(other, (bool, int, float)):
+        shown = str(other).lower()[:40]
+        return f'{text}: put {shown} in quotes, as in "{shown}"'
+    return text

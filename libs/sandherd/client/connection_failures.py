@@ -9,6 +9,18 @@ from sandherd.contracts.errors import Code
 from sandherd.settings.loader import SettingSource
 
 
+def _replacement(context: Context) -> str:
+    """How to get another credential: the broker's error is the same for a revoked one and for one of another herd."""
+    if context.credentials is None:
+        return "name a .creds file with SANDHERD_CREDENTIALS"
+    who = holder(context.credentials)
+    return (
+        "if it was revoked (event `credential.revoked`) create another one, where the herd's keys are: "
+        f"`sandherd credentials create --role {who.principal} --replace --file {context.credentials}`; "
+        "else check with `sandherd doctor`"
+    )
+
+
 def not_reached(context: Context, error: BusError) -> HerdError:
     """The error for a failed connection attempt."""
     until = holder(context.credentials).expires_at if context.credentials else None
@@ -26,7 +38,7 @@ def not_reached(context: Context, error: BusError) -> HerdError:
         return NotReachedError.of(
             Code.REFUSED,
             f"the broker at {context.nats_url} refused the connection{who}",
-            remedy="check with `sandherd doctor`",
+            remedy=_replacement(context),
         )
     if context.sources.get("nats_url") == SettingSource.PARAMETER:
         remedy = "check the address given with --nats-url, or omit it"

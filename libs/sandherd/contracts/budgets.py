@@ -43,12 +43,12 @@ def _is_absent(value: Any) -> bool:
 
 
 def amount_of(kind: BudgetKind, text: str) -> int:
-    """An amount from text, in the unit of its field. Raises `ValueError`."""
+    """An amount from text, in the unit of its field. Raises `ValueError`, without the text: it may be a secret."""
     found = _AMOUNT.fullmatch(text.strip().lower())
     factor = _UNITS[kind].get(found[2]) if found else None
     value = Decimal(found[1]) * factor if found and factor else Decimal(0)
     if not 1 <= value <= MAX_WHOLE or value != int(value):
-        raise ValueError(f"{kind}={text[:40]} is no amount: write {_EXAMPLES[kind]}")
+        raise ValueError(f"the amount of {kind} is invalid: write {_EXAMPLES[kind]}")
     return int(value)
 
 
@@ -60,13 +60,13 @@ def amount_text(kind: BudgetKind, amount: int) -> str:
 
 
 def limits_from(text: str) -> dict[str, int]:
-    """The fields of limits from a list such as `cost=2usd,tokens=500k`. Raises `ValueError`."""
+    """The fields of limits from a list such as `cost=2usd,tokens=500k`. Raises `ValueError`, without the text."""
     found: dict[str, int] = {}
     for item in text.split(","):
         name, equals, amount = item.strip().partition("=")
         kind = next((kind for kind in FIELDS if kind == name), None)
         if kind is None or not equals:
-            raise ValueError(f"{item[:40]!r} is no limit: write {', '.join(f'{kind}=…' for kind in FIELDS)}")
+            raise ValueError(f"an item is no limit: write {', '.join(f'{kind}=…' for kind in FIELDS)}")
         found[FIELDS[kind]] = amount_of(kind, amount)
     return found
 
@@ -134,14 +134,14 @@ class HerdBudgets(Model):
         if not isinstance(value, str):
             return value
         found: dict[str, Any] = {}
-        for item in filter(None, (item.strip() for item in value.split(","))):
+        for number, item in enumerate(filter(None, (item.strip() for item in value.split(","))), 1):
             place, _, amount = item.partition("=")
             *path, kind = place.split(".")
             target = found
             for part in path:
                 target = target.setdefault(part, {})
                 if not isinstance(target, dict):
-                    raise ValueError(f"{place[:60]!r} is no budget")  # noqa: TRY004  # for pydantic
+                    raise ValueError(f"item {number} is no budget")  # noqa: TRY004  # for pydantic
             target[kind] = amount
         return found
 

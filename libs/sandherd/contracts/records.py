@@ -12,6 +12,7 @@ from sandherd.contracts.attempt_inputs import Previous
 from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.events.agent import TaskKind
 from sandherd.contracts.events.base import Digest
+from sandherd.contracts.events.monitor import InterventionOutcome, InterventionStep
 from sandherd.contracts.model import Attempt, Count, MicroDollars, Model, Moment, Seconds
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.states import TASK_ENDED, SandboxState, TaskState
@@ -74,6 +75,7 @@ MAX_EDITS: Final = 200
 MAX_RANGES: Final = 20
 """Maximum number of ranges of lines of an edited file."""
 MAX_TITLE: Final = 500
+MAX_STEERINGS: Final = 20
 
 SummaryState = Literal["running", "waiting", "paused", "finished", "ended"]
 LineRange = tuple[Count, Count]
@@ -136,6 +138,22 @@ class OpenFinding(SummaryPart):
     since: Moment
 
 
+class SteeringSummary(SummaryPart):
+    """An intervention of the guardian."""
+
+    number: Count
+    rule: str
+    step: InterventionStep
+    decided_at: Moment
+    received_at: Moment | None = None
+    """When the agent received its message, or continued after its pause."""
+    outcome: InterventionOutcome | None = None
+    """None: it is not known yet."""
+    outcome_at: Moment | None = None
+    approval_id: str | None = None
+    """The approval that a pause has requested."""
+
+
 class SandboxSummary(SharedRecord):
     """What the monitor knows of a sandbox, from its events: written at most every two seconds, while it changes.
 
@@ -178,6 +196,8 @@ class SandboxSummary(SharedRecord):
     findings: tuple[OpenFinding, ...] = ()
     interventions: Count = 0
     """How often the monitor has intervened."""
+    steerings: Annotated[tuple[SteeringSummary, ...], Field(max_length=MAX_STEERINGS)] = ()
+    """The last interventions of the guardian, oldest first."""
     budget: BudgetLimits | None = None
     """The budget of its task, by the spec or the profile."""
 

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.model import Count, Model, Moment
+from sandherd.contracts.states import SteeringStep
 
 
 class _Frozen(Model):

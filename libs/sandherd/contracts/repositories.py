@@ -1,7 +1,7 @@
 """The git repository that a task works on, and the branch that a sandbox checks out."""
 
 import re
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, model_validator
@@ -68,6 +68,28 @@ RepositoryLabel = Annotated[
 ]
 
 
+Submodules = Literal[False, True, "recursive"]
+"""Whether a checkout has the repository's submodules; `recursive`: also theirs."""
+MAX_SUBMODULES: Final = 64
+"""Maximum submodules of a checkout, those of submodules included."""
+
+
+def check_submodule_path(path: str) -> str:
+    """The path, if it is below its folder, without `.git` and what a terminal does not show. Raises `ValueError`."""
+    parts = path.lower().split("/")
+    if {"", ".", "..", ".git"} & set(parts) or "\\" in path or path.startswith("-") or not path.isprintable():
+        raise ValueError("it has to be a path below a folder, without `.git`, and printable")
+    return path
+
+
+SubmodulePath = Annotated[
+    str,
+    StringConstraints(max_length=250, pattern=r"^[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]*$"),
+    AfterValidator(check_submodule_path),
+]
+"""The path or the name of a submodule."""
+
+
 def _check_printable(name: str) -> str:
     """The name, if a terminal shows it as it is. Raises `ValueError`."""
     if not name.isprintable() or name != name.strip():
@@ -112,10 +134,27 @@ class ProjectRepository(Model):
     """Whether what the agent left uncommitted becomes a commit when it ends."""
     push: bool = Field(default=True, exclude_if=lambda value: value)
     """Whether a branch is pushed whenever it is saved. Otherwise only at a user's request."""
+    submodules: Submodules = Field(default=False, exclude_if=lambda value: value is False)
+    """Whether checkouts have the repository's submodules, or these and theirs."""
+    lfs: bool = Field(default=False, exclude_if=lambda value: not value)
+    """Whether checkouts have the content of files that are stored in Git LFS. Otherwise they have its pointers."""
 
     def of_task(self) -> "Repository":
         """The repository of a new task."""
-        return Repository(url=self.url, base=self.base, commit_rest=self.commit_rest, push=self.push)
+        return Repository(**self.model_dump())
+
+
+class Submodule(Model):
+    """A submodule of a checkout: another repository, of which the branch names one commit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: SubmodulePath
+    """Its name in `.gitmodules`."""
+    path: SubmodulePath
+    """Its folder in the work tree. That of a submodule's submodule begins with the path of that one."""
+    url: RepositoryUrl
+    commit: Commit
 
 
 class Checkout(Model):
@@ -133,6 +172,11 @@ class Checkout(Model):
     """The history of the branch as a bundle (git-bundle(1)). None: the repository is mounted at `MOUNTED`."""
     owner: SafeName | None = Field(default=None, exclude_if=lambda value: value is None)
     """The task or sandbox under whose subjects the bundle is."""
+    submodules: tuple[Submodule, ...] = Field(default=(), max_length=MAX_SUBMODULES, exclude_if=lambda value: not value)
+    """The submodules, each before those that are in it. Their objects are with those of the branch."""
+    lfs: ArtifactRef | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The objects of Git LFS as a tar file, in which each has its SHA-256 as its name. None: the mounted repository has
+    them, or none are wanted."""
 
 
 SHARED_BUNDLES: Final = "repository-bundles"
@@ -165,6 +209,10 @@ class Repository(Model):
     """Whether what the agent left uncommitted becomes a commit when it ends."""
     push: bool = True
     """Whether the branch is pushed to `url` whenever it is saved. Otherwise only at a user's request."""
+    submodules: Submodules = Field(default=False, exclude_if=lambda value: value is False)
+    """Whether the checkout has the repository's submodules, or these and theirs."""
+    lfs: bool = Field(default=False, exclude_if=lambda value: not value)
+    """Whether the checkout has the content of files that are stored in Git LFS. Otherwise it has its pointers."""
     pull_request: PullRequestOptions | None = Field(default=None, exclude_if=lambda value: value is None)
     """What is wanted of the branch's pull request. None: as the spawner is configured. No sandbox gets it."""
     checkout: Checkout | None = Field(default=None, exclude_if=lambda value: value is None)
@@ -181,6 +229,8 @@ class Repository(Model):
             raise ValueError("a repository has either a url or a bundle")
         if (self.bundle is None) != (self.label is None):
             raise ValueError("a bundle needs a label, and a url has none")
+        if self.lfs and self.url is None:
+            raise ValueError("Git LFS needs a url: objects of a local repository are not uploaded")
         if self.branch is not None and self.join:
             raise ValueError("name a branch to continue, or join that of the ticket, not both")
         if self.join and self.ticket is None:

@@ -10,7 +10,6 @@ from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.continuous import Continuous
 from sandherd.contracts.events.agent import TaskKind
 from sandherd.contracts.events.base import ArtifactRef
-from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.harnesses import (
     MAX_ARGUMENT_BYTES,
@@ -26,6 +25,7 @@ from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.patterns import IMAGE_PATTERN, STORED_NAME_PATTERN, explained
 from sandherd.contracts.repositories import CoAuthor, Repository
 from sandherd.contracts.resume import Resume
+from sandherd.contracts.states import SteeringStep
 from sandherd.contracts.task_inputs import TaskInput
 
 MAX_FILES_BYTES: Final = 128 * 1024

@@ -26,6 +26,7 @@ USUAL_SECONDS: Final = 30.0
 """Timeout of a requester that does not state one."""
 MAX_SECONDS: Final = 120.0
 """Maximum timeout that is assumed, whatever a requester states."""
+_USUAL_PAYLOAD: Final = 1024 * 1024
 _FULL_SECONDS: Final = 1.0
 _LATE: Final = Problem(code=Code.BUSY, message="the request timed out before a reply", remedy="retry")
 _ENDING: Final = Problem(code=Code.UNAVAILABLE, message="this replica of the service is ending", remedy="retry")
@@ -136,8 +137,12 @@ class RequestScheduler:
             self._start(lane_name)
 
     async def _answer(self, pending: _Pending, reply: Reply[Any]) -> None:
+        document = _document(reply)
+        if len(document) > (maximum := _max_payload(pending.message)):
+            reply = Reply[Any](error=too_large(len(document), maximum))
+            document = _document(reply)
         self._count(pending.request_type, reply, _now() - pending.received)
-        await _respond(pending.message, reply.model_dump_json(exclude_none=True).encode())
+        await _respond(pending.message, document)
 
 
 async def _processed(lane: RequestLane, pending: _Pending) -> Reply[Any] | None:
@@ -177,6 +182,15 @@ def queue_full(project: str, waiting: int) -> Problem:
     )
 
 
+def too_large(size: int, maximum: int) -> Problem:
+    """The refusal if a reply does not fit in a message: without one the requester would wait in vain."""
+    return Problem(
+        code=Code.TOO_LARGE,
+        message=f"the reply has {size} bytes, and a message at most {maximum}",
+        remedy="request less: name one project, task or sandbox, or a smaller limit",
+    )
+
+
 def rows_of(reply: Reply[Any]) -> int:
     """The number of rows in a reply."""
     answer = reply.ok
@@ -191,6 +205,16 @@ def _sender(message: NatsMessage) -> tuple[str, str]:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _document(reply: Reply[Any]) -> bytes:
+    return reply.model_dump_json(exclude_none=True).encode()
+
+
+def _max_payload(message: NatsMessage) -> int:
+    """The largest message that the broker accepts, in bytes."""
+    request = message.raw_message
+    return int(request._client.max_payload) if isinstance(request, Msg) else _USUAL_PAYLOAD  # noqa: SLF001
 
 
 async def _respond(message: NatsMessage, document: bytes) -> None:

@@ -7,11 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from sandherd.contracts.budgets import HerdBudgets
 from sandherd.contracts.constraints import Constraints
-from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.requests.catalogue import MountSource, Profile
 from sandherd.contracts.specs import Image, SandboxLimits
-from sandherd.contracts.states import NotificationKind
+from sandherd.contracts.states import NotificationKind, SteeringStep
 from sandherd.contracts.subscriptions import PLACES
 from sandherd.settings.assessor import AssessorSettings
 from sandherd.settings.client import ClientSettings, variables_of
@@ -110,9 +109,10 @@ class Settings(
     """The memory of a sandbox without limits of its own."""
     sandbox_cores: Annotated[float | None, Env("SANDBOX_CPU"), Field(ge=0.05, le=256)] = None
     """The cores of a sandbox whose limits do not set any; if unset, as many as its runtime gives."""
-    sandbox_disk_mb: Annotated[int, _DISK, Field(ge=0, le=16_777_216)] = 0
-    """The size in MiB of the separate file system of each sandbox of the process runtime; 0: the disk of sandboxes is
-    not limited, which `sandherd runtimes` shows. Only a spawner that is root can create such a file system."""
+    sandbox_disk_mb: Annotated[int | None, _DISK, Field(ge=0, le=16_777_216)] = None
+    """The size in MiB of the separate file system of each sandbox of the process runtime; if unset, a quarter of the
+    file system of the home, at most 16 GiB, where a spawner that is root can create one. 0: the disk of sandboxes is
+    not limited, which `sandherd runtimes` shows."""
     caps: Annotated[SandboxLimits, Env("SANDHERD_CAPS")] = SandboxLimits(
         memory_mb=65_536, cpu_seconds=604_800, open_files=65_536, processes=32_768
     )

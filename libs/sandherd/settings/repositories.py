@@ -1,7 +1,7 @@
 """The settings of repositories that tasks work on: permitted hosts, credentials, and what a user has to approve."""
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, Field, StringConstraints, field_validator
 
@@ -15,6 +15,7 @@ RepositoryHost = Annotated[str, StringConstraints(pattern=_HOST)]
 """A host name, with a port if it is not that of https; `http://` before it permits http in place of https."""
 Token = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$")]
 _HOSTS: Final = ("github.com", "gitlab.com", "codeberg.org", "bitbucket.org")
+_LFS_HOSTS: Final = ("github-cloud.githubusercontent.com", "github-cloud.s3.amazonaws.com")
 _APPROVED: Final = (
     ".github/workflows/**",
     ".github/actions/**",
@@ -81,6 +82,14 @@ class RepositorySettings(BaseModel):
     """Maximum number of the spawner's mirrors of one project's repositories."""
     max_mirrors_mb: Annotated[int, Env("SANDHERD_MAX_MIRRORS_MB"), Field(ge=1, le=104_857_600)] = 20_480
     """Maximum size of all mirrors of one project: above it, those that no live branch needs are removed."""
+    mirror_filter: Annotated[Literal["none", "blob:none"], Env("SANDHERD_MIRROR_FILTER")] = "none"
+    """What mirrors of repositories leave out: with `blob:none`, files are fetched when they are needed, and the forge
+    always has to be reachable."""
+    max_lfs_mb: Annotated[int, Env("SANDHERD_MAX_LFS_MB"), Field(ge=1, le=1_048_576)] = 1024
+    """Maximum size of the files of one checkout that are stored in Git LFS, of a task that wants them (`lfs`)."""
+    lfs_hosts: Annotated[list[RepositoryHost], Names, NONE, Env("SANDHERD_LFS_HOSTS")] = list(_LFS_HOSTS)
+    """The hosts from which objects of Git LFS are fetched, and to which they are uploaded, if the repository's own host
+    names them; those of `SANDHERD_REPOSITORY_HOSTS` are permitted, too."""
     keep_mirrors: Annotated[Positive, Env("SANDHERD_KEEP_MIRRORS")] = 2_592_000
     """How long a mirror that no live branch needs stays after its last use."""
 

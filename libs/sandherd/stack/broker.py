@@ -137,8 +137,8 @@ class Broker:
         )
 
     def _tokens(self) -> BrokerTokens:
-        held = cluster.newest_token(self._directories, self.identity.root_key("sandboxes").public)
-        return self.identity.tokens(held, int(time.time()))
+        held, people = cluster.newest_tokens(self._directories, self.identity)
+        return self.identity.tokens(held, int(time.time()), people)
 
     async def start(self) -> None:
         """Start the servers that are not running, and provision them. Raises `ChildFailedError`."""

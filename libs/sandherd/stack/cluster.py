@@ -14,6 +14,7 @@ from sandherd.stack.child import Child, ChildFailedError
 from sandherd.stack.server_health import server_name
 
 if TYPE_CHECKING:
+    from sandherd.bus.identity import HerdIdentity
     from sandherd.stack.nats import Membership
 
 SIZES: Final = (1, 3)
@@ -86,6 +87,12 @@ def newest_token(servers: Sequence[Path], account: str) -> str | None:
     """
     aged = [found for server in servers if (found := _aged(server / "jwt" / f"{account}.jwt"))]
     return max(aged)[1] if aged else None
+
+
+def newest_tokens(servers: Sequence[Path], identity: "HerdIdentity") -> tuple[str | None, str | None]:
+    """The latest tokens of the accounts of sandboxes and of users, which the spawner signs again at a revocation."""
+    sandboxes, people = (newest_token(servers, identity.root_key(name).public) for name in ("sandboxes", "people"))
+    return sandboxes, people
 
 
 def _aged(path: Path) -> tuple[tuple[int, int], str] | None:

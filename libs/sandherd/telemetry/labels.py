@@ -110,6 +110,7 @@ FORGE: Final = Label(
     "host", "The host of a forge that has a credential, with dashes in place of dots.", frozenset(), True
 )
 EXCESS: Final = _label("excess", "What was exceeded.", EXCESSES)
+ROLE: Final = _label("role", "The role of a user's credential.", ("client", "subscriber", "operator"))
 ORPHAN: Final = _label("outcome", "Whether it was found or removed.", ("found", "removed"))
 EXEC: Final = _label("outcome", "The outcome of the request.", ("started", "refused", "unanswered"))
 EVENT: Final = _label("type", "The type of the event.", EVENTS)
@@ -124,6 +125,7 @@ STEERING: Final = _label("rule", "The guardian's rule.", monitor_rules.GUARDIAN)
 RULE: Final = _label("rule", "The monitor's rule.", (row.name for row in monitor_rules.RULES))
 BUDGET_SCOPE: Final = _label("scope", "Whose budget.", get_args(BudgetScope))
 BUDGET_LEVEL: Final = _label("level", "Four fifths are used, or all.", ("warned", "exceeded"))
+BUDGET_RESULT: Final = _label("result", "`failed`: it is repeated.", ("ok", "failed"))
 NOTIFICATION: Final = _label("kind", "What a notification is about.", NotificationKind)
 VERDICT: Final = _label(
     "verdict", "The model's verdict; `none`: there is none.", ("at_fault", "working", "unsure", "none")

@@ -124,6 +124,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("budget exceeded, ending sandbox", "Its agent did not end in time."),
         _info("lease lost, budgets are another replica's", "Another replica charges and acts."),
         _warning("budgets not checked, retrying", "Budgets are enforced later.", _BROKER),
+        _error(
+            "budgets of a project not checked, retrying",
+            "Its ledger could not be written, or is invalid. Other projects are checked; its block stays as it is.",
+            "Report `error` as a bug, unless the bucket `budgets` is full.",
+        ),
         _warning("bucket not read, retrying", "Budgets are enforced later.", _BROKER),
         _error("entry of budgets unreadable", "A newer version wrote the entry in `key`.", "Upgrade the monitor."),
         _warning("summaries not written, retrying", "Budgets and reports are older than the events.", _BROKER),
@@ -233,6 +238,17 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         ),
         _error("flooding sandbox disconnected", "It exceeded a limit of the broker.", "Read its events."),
         _warning("flooding sandbox not disconnected, retrying", "The broker did not respond.", _BROKER),
+        _error(
+            "credential of a user revoked",
+            "It had more connections than SANDHERD_PERSON_CONNECTIONS, repeatedly.",
+            "Find the program that opens them, and create another credential: `sandherd credentials create`.",
+        ),
+        _warning("credential of a user not revoked, retrying", "The broker did not respond.", _BROKER),
+        _error(
+            "users' credentials can not be revoked: run `sandherd identity init` again",
+            "The spawner's keys are of an earlier version. Excess connections are only closed.",
+            "Run the command, and give the spawner the files of `identity/spawner`.",
+        ),
         _warning(
             "flooding clients disconnected",
             "Clients of a project publish too much, or its waiting commands use too much space.",

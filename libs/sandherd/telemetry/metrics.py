@@ -140,6 +140,13 @@ _SPAWNER: Final = (
     Metric(
         "sandherd_connections_closed_total", _C, "{connection}", "Users' connections closed because of their limit."
     ),
+    Metric(
+        "sandherd_credentials_revoked_total",
+        _C,
+        "{credential}",
+        "Users' credentials revoked because of repeated excess, by role.",
+        (of.ROLE,),
+    ),
     Metric("sandherd_orphans_total", _C, "{sandbox}", "Sandboxes without a record: found, removed.", (of.ORPHAN,)),
     Metric("sandherd_disk_free_bytes", _G, "By", "Free bytes of the file system of a folder.", (of.FOLDER,)),
     Metric("sandherd_disk_free_inodes", _G, "{inode}", "Free inodes of the file system of a folder.", (of.FOLDER,)),
@@ -205,6 +212,9 @@ _MONITOR: Final = (
     ),
     Metric("sandherd_spool_deepest_events", _G, "{event}", "The same for the sandbox with the most."),
     Metric("sandherd_calls_in_flight", _G, "{call}", "Calls of live agents in flight."),
+    Metric(
+        "sandherd_outage_sandboxes", _G, "{sandbox}", "Live agents that a network or a provider does not respond to."
+    ),
     Metric("sandherd_monitor_lag_messages", _G, "{event}", "Events in the stream that the monitor has not read yet."),
     Metric("sandherd_monitor_partitions", _G, "{partition}", "Partitions of the monitor's sandboxes, as configured."),
     Metric("sandherd_monitor_partitions_held", _G, "{partition}", "Partitions that this replica watches."),
@@ -229,7 +239,12 @@ _MONITOR: Final = (
     Metric(
         "sandherd_interventions_total", _C, "{intervention}", "Interventions, by outcome.", (of.STEERING, of.STEERED)
     ),
-    Metric("sandherd_budgets_exceeded", _G, "{budget}", "Projects, or the herd, over budget.", (of.BUDGET_SCOPE,)),
+    Metric(
+        *("sandherd_budgets_exceeded", _G, "{budget}", "Over budget: live tasks, projects, the herd."),
+        (of.BUDGET_SCOPE,),
+    ),
+    Metric("sandherd_budget_passes_total", _C, "{pass}", "Passes over all budgets.", (of.BUDGET_RESULT,)),
+    Metric("sandherd_budget_entries_unreadable", _G, "{entry}", "Ledgers and summaries that can't be read."),
     Metric(
         *("sandherd_budget_crossings_total", _C, "{crossing}", "Budgets of which four fifths or all were used."),
         (of.BUDGET_SCOPE, of.BUDGET_LEVEL),

@@ -17,6 +17,7 @@ from sandherd.backoff import Backoff
 from sandherd.bus.connection import Bus
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.base import types_with_state
 from sandherd.contracts.events.message import ApprovalDenied, ApprovalGranted, MessageQueued
 from sandherd.contracts.events.sandbox import SandboxFailed, SandboxResumed, SandboxTerminated
@@ -31,7 +32,7 @@ SCAN_INTERVAL: Final = 15.0
 _CHECKED_EVERY: Final = 0.5
 _WAKING_SERVED: Final = (SandboxTerminated.type, SandboxFailed.type, SandboxResumed.type)
 """Events after which a sandbox that is being served is tried at once."""
-_WAKING_EXPECTANT: Final = (ApprovalGranted.type, ApprovalDenied.type, *sorted(types_with_state(TASK_ENDED)))
+_WAKING_EXPECTANT: Final = (ApprovalGranted.type, ApprovalDenied.type, *sorted(types_with_state(TASK_ENDED, EVENTS)))
 """Events after which an answer for the next attempt may be delivered, or is no longer needed."""
 _NO_REPLY: Final = (nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError, OSError)
 _log: Final = logs.get("dispatcher")

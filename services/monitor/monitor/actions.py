@@ -88,6 +88,7 @@ class Actions:
             evidence=[str(id) for id in assessment.evidence],
             model=model,
             tokens=assessment.tokens,
+            through=assessment.through,
         )
         return await self._publish(state, data, now)
 

@@ -1,5 +1,6 @@
 """Calls: which are in flight, and which end. Guardian rules compare those that end, idle rules those in flight."""
 
+import hashlib
 from typing import Any, Final
 
 from monitor.facts import MAX_CALLS, MAX_CLOSED, NO_CALLS, Call, EndedCall, ObservedEvent
@@ -20,6 +21,7 @@ from sandherd.contracts.events.tools import (
 
 _MAX_NAME: Final = 80
 _MAX_PARENT: Final = 128
+_MAX_ID: Final = 128
 _WHOLE: Final = "program"
 _TOOL_KEY: Final = "tool_use_id"
 _TIMED_OUT: Final = "timed_out"
@@ -129,7 +131,12 @@ def _polls(data: EventData) -> bool:
 
 
 def _key(field: str, call_id: str) -> str:
-    """The key of a call, distinct by kind: a tool call must not end a command from outside that has the same id."""
+    """The key of a call, distinct by kind: a tool call must not end a command from outside that has the same id.
+
+    A sandbox chooses its ids: of one that is longer than any harness's, it is a digest, so that its size is limited.
+    """
+    if len(call_id) > _MAX_ID:
+        call_id = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
     return call_id if field == _TOOL_KEY else f"{field} {call_id}"
 
 

@@ -156,8 +156,9 @@ class Enforcement:
         if self._assessor is None:
             return
         pattern = self._decided(key, lambda state: guardian.suspicion(state, now, self.herd.rules))
-        if pattern is not None:
-            self._assessor.suggest(Suspicion(key, pattern, now))
+        state = self.herd.live.get(key)
+        if pattern is not None and state is not None:
+            self._assessor.suggest(Suspicion(key, pattern, now, state.assessed_through.get(pattern.rule, 0)))
 
     async def publish_assessment(self, suspicion: Suspicion, assessment: Assessment) -> None:
         """Publish what a model found of a suspicion, unless that is known already. Raises `LeaseLostError`."""

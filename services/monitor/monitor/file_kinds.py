@@ -7,11 +7,12 @@ from typing import Any, Final
 
 _FOLDERS: Final = frozenset(
     {"node_modules", "dist", "build", "target", "out", "coverage", "htmlcov", "vendor", "__pycache__", "__snapshots__"}
+    | {"log", "logs", "tmp"}
 )
 _LOCKS: Final = frozenset({"package-lock.json", "pnpm-lock.yaml", "go.sum", "bun.lockb", "npm-shrinkwrap.json"})
 _GENERATED: Final = re.compile(
     r".*\.(?:lock|log|out|tmp|bak|orig|rej|pid|map|snap|pyc|class|o|so|db|sqlite3?|cache|coverage|tsbuildinfo|egg-info)"
-    r"|.*\.min\.(?:js|css)|.*(?:_pb2(?:_grpc)?\.pyi?|\.pb\.go|\.g\.dart|_generated\.\w+|\.generated\.\w+)"
+    r"|\.coverage|(?:coverage|junit|report).*\.(?:xml|json|html)|.*\.min\.(?:js|css)|.*(?:_pb2(?:_grpc)?\.pyi?|\.pb\.go|\.g\.dart|_generated\.\w+|\.generated\.\w+)"
 )
 _RESTORES: Final = re.compile(
     r"\bgit\b[^;&|\n]{0,100} (?:stash|checkout|restore|reset|switch|bisect|revert|rebase|apply)\b"
@@ -25,7 +26,7 @@ _DOCUMENT_NAMES: Final = frozenset(
 
 
 def is_generated(path: str) -> bool:
-    """Whether programs usually write this file: lock files, build output, caches, logs, and hidden folders."""
+    """Whether programs usually write this file: lock files, build output, caches, logs, reports, and hidden folders."""
     *folders, name = path.split("/")
     if name in _LOCKS or any(folder in _FOLDERS or _is_hidden(folder) for folder in folders):
         return True

@@ -7,7 +7,7 @@ The monitor's own events are folded in too, so that a restarted monitor knows wh
 
 from typing import Any, Final
 
-from monitor import edits, evaluation, interventions, usage
+from monitor import edits, evaluation, interventions, outages, usage
 from monitor.calls import closed, opened
 from monitor.contents import with_content
 from monitor.facts import OF_USERS, EndedCall, Observation, ObservedEvent
@@ -116,6 +116,9 @@ def _progress(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
 
 def _summed_up(state: SandboxActivity, seen: ObservedEvent, call: EndedCall | None) -> SandboxActivity:
     """The state with what a summary has of an event of its worker."""
+    outage = outages.folded(state.outage, seen, call)
+    if outage is not state.outage:
+        state = state.changed(outage=outage)
     progress = usage.folded(state.progress, seen, call)
     if isinstance(seen.data, AgentFileEdited):
         return state.changed(progress=progress, edits=edits.folded(state.edits, seen))

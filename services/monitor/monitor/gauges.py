@@ -14,6 +14,7 @@ _GAUGES: Final = (
     "sandherd_spool_deepest_events",
     "sandherd_calls_in_flight",
     "sandherd_monitor_lag_messages",
+    "sandherd_outage_sandboxes",
 )
 
 
@@ -26,6 +27,8 @@ def measure(meters: Meters, herds: Sequence[Herd], now: datetime) -> None:
     meters.set("sandherd_heartbeat_age_seconds", max(ages, default=0.0))
     meters.set("sandherd_spool_events", sum(spools))
     meters.set("sandherd_spool_deepest_events", max(spools, default=0))
+    outages = sum(state.outage is not None and state.finished_at is None for state in live)
+    meters.set("sandherd_outage_sandboxes", outages)
     meters.set("sandherd_calls_in_flight", sum(len(state.in_flight) for state in live))
 
 

@@ -5,9 +5,11 @@ from typing import Any, Literal
 
 from monitor import evaluation, ladder
 from monitor.evaluation import RuleFailedError
+from monitor.outages import NAME
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import AnyGuardianRule, AnyRule, GuardianRule, HousekeepingRule, Pattern
 from monitor.state import Intervention, SandboxActivity
+from monitor.summary import steering_of
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests.monitor import (
     FindingView,
@@ -42,7 +44,7 @@ def view(state: SandboxActivity, rules: RuleSet, now: datetime) -> MonitorView:
             key=lambda call: call.since,
         ),
         rules=[_progress(rule, state, rules, now) for rule in rules.rules],
-        findings=_findings(state, rules, now),
+        findings=[_finding(one) for one in found(state, rules, now)],
         interventions=[_intervention(one, state) for one in state.interventions],
     )
 
@@ -51,10 +53,9 @@ def unknown(sandbox: str, *, complete: bool) -> ContractError:
     """The error for a sandbox that is not watched; `complete` is whether all past events were read."""
     if not complete:
         return ContractError(Code.BUSY, "the monitor still reads past events", remedy="try again in some seconds")
-    remedy = f"see `sandherd sandboxes list`, and what it did before in `sandherd events --sandbox {sandbox}`"
-    return ContractError(
-        Code.NOT_FOUND, f"the monitor watches no sandbox {sandbox}: it has ended", field="sandbox", remedy=remedy
-    )
+    remedy = f"see `sandherd sandboxes list`, and what it did in `sandherd events {sandbox}`"
+    message = f"the monitor watches no sandbox {sandbox}: it has ended, or there is none of this name"
+    return ContractError(Code.NOT_FOUND, message, field="sandbox", remedy=remedy)
 
 
 def _phase(state: SandboxActivity) -> Literal["running", "paused", "stopping", "finished", "ended"]:
@@ -104,8 +105,18 @@ def _next(rule: AnyGuardianRule, count: int, thresholds: Any) -> tuple[str | Non
     return None, None
 
 
-def _findings(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[FindingView]:
-    found: list[Pattern] = []
+def found(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern]:
+    """What there is to see at present: the patterns of the rules, and an outage, for which no agent is steered."""
+    outage = state.outage
+    shown = patterns(state, rules, now)
+    if outage is None or state.finished_at is not None:
+        return shown
+    return [*shown, Pattern(NAME, NAME, outage.since, 0, outage.count, outage.summary, outage.evidence)]
+
+
+def patterns(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern]:
+    """The patterns that guardian rules find at present, of those that are neither muted nor disabled."""
+    seen: list[Pattern] = []
     for active in rules.guardian:
         if active.name in state.disabled or evaluation.is_muted(state, active.name, now):
             continue
@@ -114,30 +125,14 @@ def _findings(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Fin
             pattern = evaluation.call(active.rule, "decision", active.judge, part, state, now, active.thresholds)
         except RuleFailedError:
             continue
-        found += [pattern] if pattern is not None else []
-    return [
-        FindingView(
-            rule=one.rule,
-            since=one.since,
-            count=one.count,
-            summary=one.summary,
-            evidence=[str(id) for id in one.evidence],
-        )
-        for one in found
-    ]
+        seen += [pattern] if pattern is not None else []
+    return seen
+
+
+def _finding(one: Pattern) -> FindingView:
+    cited = [str(id) for id in one.evidence]
+    return FindingView(rule=one.rule, since=one.since, count=one.count, summary=one.summary, evidence=cited)
 
 
 def _intervention(one: Intervention, state: SandboxActivity) -> InterventionView:
-    current = state.steering is not None and state.steering.correlation == one.correlation
-    received = state.steering.received_at if current and state.steering is not None else one.received_at
-    return InterventionView(
-        number=one.number,
-        rule=one.rule,
-        step=one.step,
-        decided_at=one.decided_at,
-        received_at=received,
-        outcome=one.outcome,
-        outcome_at=one.outcome_at,
-        approval_id=one.approval,
-        evidence=[str(id) for id in one.evidence],
-    )
+    return InterventionView(**dict(steering_of(one, state)), evidence=[str(id) for id in one.evidence])

@@ -154,7 +154,10 @@ def of_a_rule(
 ) -> SandboxActivity:
     """The state after a model has assessed what a rule found, or a user has muted or unmuted it."""
     if isinstance(data, MonitorFindingAssessed):
-        return state.changed(assessed={**state.assessed, data.rule: data.verdict or "none"})
+        state = state.changed(assessed={**state.assessed, data.rule: data.verdict or "none"})
+        if not data.through:
+            return state
+        return state.changed(assessed_through={**state.assessed_through, data.rule: data.through})
     rules = {name: until for name, until in state.muted.items() if name != data.rule}
     if isinstance(data, MonitorRuleMuted) and len(rules) < MAX_MUTED:
         rules[data.rule] = data.until

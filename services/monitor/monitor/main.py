@@ -37,19 +37,20 @@ def compose(settings: Settings) -> Service:
     """The monitor, ready to run."""
     service = Service(Principal.MONITOR, settings)
     monitor = Monitor(service)
+    budgets = BudgetComponent(service)
+    budgets.register()
 
     async def watch() -> None:
-        await _watch(service, monitor)
+        await _watch(service, monitor, budgets)
 
     async def conduct() -> None:
         lease = _lease(service, CONDUCTOR_LEASE)
         await lease.run_with(_conduct_while_held(service, lease, monitor))
 
     service.background("watch", watch)
-    BudgetComponent(service).register()
     if settings.conductor != "off":
         service.background("conductor", conduct)
-    service.answer(AskMonitorReport, ReportHandler(service).answer)
+    service.answer(AskMonitorReport, ReportHandler(service, budgets.reported).answer)
     service.consume_commands(COMMANDS_CONSUMER, monitor.handle_command)
     service.requeues({"COMMANDS": monitor.handle_command})
     return service
@@ -92,7 +93,7 @@ class Monitor:
         return MonitorCommands(self._service.bus, self.publisher, rule_set_of(self._service.settings))
 
 
-async def _watch(service: Service, monitor: Monitor) -> None:
+async def _watch(service: Service, monitor: Monitor, budgets: BudgetComponent) -> None:
     """Watch this replica's share. What is watched is saved and released before the watch itself ends."""
     bus, settings, count = service.bus, service.settings, service.settings.monitor_partitions
     actions = Actions(bus, monitor.publisher, settings.notifications)
@@ -103,7 +104,7 @@ async def _watch(service: Service, monitor: Monitor) -> None:
     _show_shares(service, watch, shares, count)
     watching = asyncio.ensure_future(watch.run(settings.check_interval))
     try:
-        async with service.answering({ShowSandbox: _show_of(watch, shares, count)}, by_each=True):
+        async with service.answering({ShowSandbox: _show_of(watch, shares, count, budgets)}, by_each=True):
             await run_until_first(asyncio.shield(watching), shares.run())
     finally:
         await cancel_and_wait([watching])
@@ -118,11 +119,11 @@ def _show_shares(service: Service, watch: Watch, shares: Shares, count: int) -> 
     service.meters.watch("sandherd_monitor_partitions_held", lambda: shares.held)
 
 
-def _show_of(watch: Watch, shares: Shares, count: int) -> Answerer:
+def _show_of(watch: Watch, shares: Shares, count: int, budgets: BudgetComponent) -> Answerer:
     async def show(incoming: IncomingRequest[Any]) -> BaseModel:
         view = watch.show(incoming)
         if view is not None:
-            return view
+            return await budgets.with_spending(view)
         await shares.check_unwatched(partition_of(incoming.project, incoming.request.sandbox, count))
         raise OtherReplicaRepliesError
 

@@ -11,17 +11,19 @@ from uuid import UUID
 from pydantic import Base64Bytes, Field
 
 from monitor.facts import Facts
+from monitor.outages import Outage
 from monitor.usage import NO_PROGRESS, AgentTotals
 from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.events.agent import AgentStarted, TaskKind
 from sandherd.contracts.events.monitor import InterventionOutcome, InterventionStep, SteeringStep
-from sandherd.contracts.records import MAX_TITLE
+from sandherd.contracts.records import MAX_STEERINGS, MAX_TITLE
 
 NO_PARTS: Final[Mapping[str, Any]] = {}
 NONE_DISABLED: Final[Mapping[str, str]] = {}
 NONE_ASSESSED: Final[Mapping[str, str]] = {}
+NONE_ASSESSED_THROUGH: Final[Mapping[str, int]] = {}
 NONE_MUTED: Final[Mapping[str, datetime | None]] = {}
-MAX_INTERVENTIONS: Final = 20
+MAX_INTERVENTIONS: Final = MAX_STEERINGS
 """Maximum of interventions that are remembered."""
 MAX_CITED: Final = 4
 """Maximum of events that a remembered intervention cites."""
@@ -160,6 +162,8 @@ class SandboxActivity(Facts):
     """The rules that failed for this sandbox and are not evaluated for it any more, and how each failed."""
     assessed: Mapping[str, str] = field(default_factory=lambda: NONE_ASSESSED)
     """The verdict of the model on each soft finding of this episode, by rule; `none` if it had none."""
+    assessed_through: Mapping[str, int] = field(default_factory=lambda: NONE_ASSESSED_THROUGH)
+    """The sequence of the agent's last event that the last verdict was based on, by rule: the next one begins there."""
     muted: Mapping[str, datetime | None] = field(default_factory=lambda: NONE_MUTED)
     """The rules that a user has muted, and until when; None: until they are unmuted."""
     max_step: SteeringStep | None = None
@@ -174,6 +178,8 @@ class SandboxActivity(Facts):
     found: ActedFinding | None = None
     assignment: Assignment | None = None
     progress: AgentTotals = NO_PROGRESS
+    outage: Outage | None = None
+    """What does not respond to its agent at present, or did lately."""
     budget: BudgetLimits | None = None
     """The budget of its task, by the spec or the profile."""
     edits: Base64Bytes = b""

@@ -1,22 +1,31 @@
 """The summary of one sandbox, from the monitor's state of it; and which summaries are to be written now. Pure."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
 from monitor import edits, usage
 from monitor.facts import Key
 from monitor.herd import Herd
-from monitor.state import SandboxActivity
+from monitor.rules.rule import Pattern
+from monitor.state import Intervention, SandboxActivity
 from monitor.usage import COST, TOKENS, AgentTotals
-from sandherd.contracts.records import Edit, SandboxSummary, SandboxUsage, SummaryState
+from sandherd.contracts.records import (
+    Edit,
+    OpenFinding,
+    SandboxSummary,
+    SandboxUsage,
+    SteeringSummary,
+    SummaryState,
+)
 
 WRITE_EVERY: Final = 2.0
 """Minimum seconds between two writes of one summary."""
 _SPENT: Final = (*TOKENS, COST, "metered", "priced", "unmetered_turns", "implausible")
 
 
-def summary_of(state: SandboxActivity) -> SandboxSummary:
-    """The summary that is to be written."""
+def summary_of(state: SandboxActivity, patterns: Iterable[Pattern] = ()) -> SandboxSummary:
+    """The summary that is to be written, with the patterns that guardian rules find at present."""
     progress, assigned = state.progress, state.assignment
     known = {name: getattr(assigned, name) for name in _ASSIGNED} if assigned else {}
     return SandboxSummary(
@@ -32,7 +41,9 @@ def summary_of(state: SandboxActivity) -> SandboxSummary:
         errors=progress.errors,
         spending=_spending(progress, _updated_at(state)),
         edits=() if state.ended else _edits(state.edits),
+        findings=tuple(OpenFinding(rule=one.rule, count=one.count, since=one.since) for one in patterns),
         interventions=state.steered,
+        steerings=tuple(steering_of(one, state) for one in state.interventions),
         budget=state.budget,
         **known,
     )
@@ -50,6 +61,22 @@ def state_of(state: SandboxActivity) -> SummaryState:
     if state.paused:
         return "paused"
     return "waiting" if _is_waiting(state) else "running"
+
+
+def steering_of(one: Intervention, state: SandboxActivity) -> SteeringSummary:
+    """An intervention as others see it; of the current one it is known when the agent received it."""
+    current = state.steering
+    is_current = current is not None and current.correlation == one.correlation
+    return SteeringSummary(
+        number=one.number,
+        rule=one.rule,
+        step=one.step,
+        decided_at=one.decided_at,
+        received_at=current.received_at if is_current and current is not None else one.received_at,
+        outcome=one.outcome,
+        outcome_at=one.outcome_at,
+        approval_id=one.approval,
+    )
 
 
 def _is_waiting(state: SandboxActivity) -> bool:

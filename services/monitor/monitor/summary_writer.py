@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from monitor import summary
+from monitor import inspection, summary
 from monitor.facts import Key
 from monitor.herd import Herd
 from monitor.state import SandboxActivity
@@ -58,7 +58,7 @@ class SummaryWriter:
     async def _write_together(self, herd: Herd, states: Sequence[SandboxActivity]) -> None:
         for state in states:
             herd.changed.discard(state.key)
-        results = await asyncio.gather(*(self._write(state) for state in states), return_exceptions=True)
+        results = await asyncio.gather(*(self._write(herd, state) for state in states), return_exceptions=True)
         for state, result in zip(states, results, strict=True):
             self._note(herd, state, result)
 
@@ -77,9 +77,10 @@ class SummaryWriter:
             _log.warning("summaries not written, retrying", error=repr(result))
         self._failing = True
 
-    async def _write(self, state: SandboxActivity) -> None:
+    async def _write(self, herd: Herd, state: SandboxActivity) -> None:
         """Write one summary, unless it is the one that was written last. Raises `BusError`."""
-        found = summary.summary_of(state)
+        patterns = () if state.ended else inspection.found(state, herd.rules, state.last_sign_at)
+        found = summary.summary_of(state, patterns)
         content = hash(found.model_dump_json(exclude={"sequence", "updated_at"}))
         if not state.ended and self._contents.get(state.key) == content:
             return

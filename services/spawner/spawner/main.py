@@ -50,6 +50,7 @@ from spawner.runtime_health import reach
 from spawner.runtimes.contract import Runtime, able
 from spawner.runtimes.factory import WORKER
 from spawner.runtimes.registry import enter_namespace, open_runtimes
+from spawner.sandboxes.abused_credentials import AbusedCredentials
 from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.command_backlog import CommandBacklog
 from spawner.sandboxes.commands import SandboxCommands
@@ -158,7 +159,10 @@ class Spawner:
     def _flood_guard(self, core: Core, revoker: Revoker) -> FloodGuard:
         backlog = CommandBacklog(self._service.bus, self._settings.project_commands_mb * MIB)
         limits = limits_of(self._settings)
-        return FloodGuard(core.live, core.lease, revoker, core.reconciler, backlog=backlog, limits=limits)
+        abused = AbusedCredentials(self._service.bus, self._service.meters, revoker.people, limits.person_connections)
+        return FloodGuard(
+            core.live, core.lease, revoker, core.reconciler, backlog=backlog, abused=abused, limits=limits
+        )
 
     def _core(self, runtimes: Mapping[str, Runtime], revoker: Revoker) -> Core:
         bus, vault = self._service.bus, Vault(self._service.bus, herd_key(self._keys.worker.seed))

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nats.js.api import PubAck
 
 from sandherd.bus.connection import Bus, ConnectionLostError, PublishFailedError
+from sandherd.bus.replies import Acknowledgement
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.patience import PATIENCE
@@ -52,7 +52,7 @@ class Failures:
         self._publish = bus.publish
         bus.publish = self.publish  # type: ignore[method-assign]  # watched
 
-    async def publish(self, subject: str, payload: bytes, *, msg_id: str, **more: Any) -> PubAck:
+    async def publish(self, subject: str, payload: bytes, *, msg_id: str, **more: Any) -> Acknowledgement:
         self.tries[msg_id] += 1
         try:
             return await self._publish(subject, payload, msg_id=msg_id, **{**more, "timeout": FOR_EVER})

@@ -21,6 +21,12 @@ from tests.polling import eventually
 SHARED = RequestLane(name="shared", at_once=4, per_project=2, cancels=True)
 
 
+class Text(BaseModel):
+    """A reply of any size."""
+
+    text: str
+
+
 class Desk:
     """Answers when it is let; remembers who began, who ended and who was cancelled."""
 
@@ -78,6 +84,21 @@ async def test_projects_take_turns(herd: Broker) -> None:
         await asyncio.gather(answer, *flood)
     assert desk.most == {"alpha": 2, "beta": 1}
     assert desk.ended.count("alpha") == 200
+
+
+async def test_reply_larger_than_a_message_is_an_error(herd: Broker) -> None:
+    """The requester gets it at once, with what to do, and does not wait; the service goes on."""
+
+    async def answer(asked: IncomingRequest[Any]) -> BaseModel:
+        return Text(text="x" * (1024 * 1024 if asked.project == "alpha" else 1))
+
+    service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
+    service.answer(LiveTasks, answer)
+    async with service.running():
+        for project, expected in (("alpha", "too_large"), ("beta", None)):
+            async with herd.bus(Principal.CLIENT, project=project) as bus:
+                reply = await bus.request(request_subject(LiveTasks.type, project), b"{}", timeout=PATIENCE)
+                assert (json.loads(reply).get("error") or {}).get("code") == expected
 
 
 async def test_single_slot_alternates_between_projects(herd: Broker) -> None:

@@ -128,8 +128,8 @@ FOLLOWING: frozenset[Words] = frozenset({("run",), ("events",), ("logs",)})
 NAMED: frozenset[Words] = frozenset(
     {
         ("up",), ("down",), ("status",), ("services", "logs"), ("provision",), ("backup",), ("restore",), ("replay",),
-        ("credentials", "create"), ("harness", "install"), ("harness", "list"), ("image", "build"),
-        ("image", "context"), ("identity", "init"), ("identity", "push"), ("config", "show"),
+        ("credentials", "create"), ("credentials", "revoke"), ("harness", "install"), ("harness", "list"),
+        ("image", "build"), ("image", "context"), ("identity", "init"), ("identity", "push"), ("config", "show"),
         ("context", "list"), ("context", "show"), ("context", "add"), ("context", "use"), ("context", "remove"),
     }
 )  # fmt: skip

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -197,20 +197,18 @@ async def test_branches_are_listed(
     assert "CHANGES" in shown[0]
 
 
-@pytest.mark.parametrize("name", [BRANCH, ID, ID[:9], TASK, TASK[:12]])
 async def test_branch_is_named_in_several_ways(
-    branches: StoredBranches, neighbours: Neighbours, sandherd: Sandherd, name: str
+    branches: StoredBranches, neighbours: Neighbours, sandherd: Sandherd
 ) -> None:
     """By its name, its id, a task that works on it, and the beginning of both."""
-    neighbours.tasks = {}
-    branches.views = [a_branch()]
-    if name == TASK[:12]:
-        from sandherd.contracts.states import TaskState
-        from tests.integration.client.conftest import a_task
+    from sandherd.contracts.states import TaskState
+    from tests.integration.client.conftest import a_task
 
-        neighbours.tasks[TASK] = a_task(TASK, TaskState.COMPLETED)
-    status, out, err = await sandherd("branches", "show", name, "-o", "name")
-    assert (status, out, err) == (0, f"{ID}\n", "")
+    branches.views = [a_branch()]
+    for name in (BRANCH, ID, ID[:9], TASK, TASK[:12]):
+        neighbours.tasks = {TASK: a_task(TASK, TaskState.COMPLETED)} if name == TASK[:12] else {}
+        status, out, err = await sandherd("branches", "show", name, "-o", "name")
+        assert (status, out, err) == (0, f"{ID}\n", ""), name
 
 
 async def test_ambiguous_and_unknown_branches_are_errors(branches: StoredBranches, sandherd: Sandherd) -> None:
@@ -228,35 +226,29 @@ async def test_ambiguous_and_unknown_branches_are_errors(branches: StoredBranche
     assert (status, "there is no branch feature/other" in err, "branches list" in err) == (1, True, True)
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({}, f"pushed to {URL}"),
-        ({"pushed_commit": None, "pushing": True}, f"not pushed yet; see `sandherd branches show {BRANCH}`"),
-        ({"pushed_commit": None}, f"not pushed; push it with `sandherd branches push {BRANCH}`"),
-        (
-            {
-                "pushed_commit": None,
-                "approve": [".github/workflows/ci.yml"],
-                "problem": "not pushed: it needs approval",
-            },
-            f"approve them with `sandherd branches push {BRANCH} --approve-paths`",
-        ),
-        ({"local": True}, f"get it into your repository with `sandherd branches fetch {BRANCH}`"),
-        ({"saving": True}, "still being checked"),
-        ({"problem": "commits refused: forged", "commits": 0}, "problem: commits refused: forged"),
-    ],
-    ids=["pushed", "pending", "not pushed", "approval", "local", "saving", "refused"],
+PROGRESS: Final[tuple[tuple[dict[str, Any], str], ...]] = (
+    ({}, f"pushed to {URL}"),
+    ({"pushed_commit": None, "pushing": True}, f"not pushed yet; see `sandherd branches show {BRANCH}`"),
+    ({"pushed_commit": None}, f"not pushed; push it with `sandherd branches push {BRANCH}`"),
+    (
+        {"pushed_commit": None, "approve": [".github/workflows/ci.yml"], "problem": "not pushed: it needs approval"},
+        f"approve them with `sandherd branches push {BRANCH} --approve-paths`",
+    ),
+    ({"local": True}, f"get it into your repository with `sandherd branches fetch {BRANCH}`"),
+    ({"saving": True}, "still being checked"),
+    ({"problem": "commits refused: forged", "commits": 0}, "problem: commits refused: forged"),
 )
-async def test_show_tells_what_prevents_progress(
-    branches: StoredBranches, sandherd: Sandherd, fields: dict[str, Any], expected: str
-) -> None:
+"""What differs of a branch, and what is shown."""
+
+
+async def test_show_tells_what_prevents_progress(branches: StoredBranches, sandherd: Sandherd) -> None:
     """And the command that continues."""
-    branches.views = [a_branch(**fields)]
-    status, out, _ = await sandherd("branches", "show", BRANCH)
-    assert status == 0
-    assert expected in out
-    assert (".github/workflows/ci.yml" in out) is ("approve" in fields)
+    for fields, expected in PROGRESS:
+        branches.views = [a_branch(**fields)]
+        status, out, _ = await sandherd("branches", "show", BRANCH)
+        assert status == 0
+        assert expected in out
+        assert (".github/workflows/ci.yml" in out) is ("approve" in fields)
 
 
 async def test_branch_is_fetched_into_a_local_repository(

@@ -1,7 +1,7 @@
 """A client that is used after its connection's context has ended."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -21,26 +21,24 @@ async def entered(context: Any) -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda herd: herd.tasks(),
-        lambda herd: herd.task("task-one"),
-        lambda herd: herd.submit(task_spec("x", ["true"])),
-        lambda herd: herd.cancel("task-one"),
-        lambda herd: herd.exec("sbx-one", ["true"]),
-        lambda herd: first(herd.events(task="task-one")),
-        lambda herd: entered(herd.follow(task="task-one")),
-        lambda herd: herd.wait("task-one"),
-    ],
+USES: Final[tuple[Callable[[Herd], Awaitable[Any]], ...]] = (
+    lambda herd: herd.tasks(),
+    lambda herd: herd.task("task-one"),
+    lambda herd: herd.submit(task_spec("x", ["true"])),
+    lambda herd: herd.cancel("task-one"),
+    lambda herd: herd.exec("sbx-one", ["true"]),
+    lambda herd: first(herd.events(task="task-one")),
+    lambda herd: entered(herd.follow(task="task-one")),
+    lambda herd: herd.wait("task-one"),
 )
-async def test_client_after_its_context_says_that_it_is_closed(
-    context: Context, neighbours: Neighbours, use: Callable[[Herd], Awaitable[Any]]
-) -> None:
+
+
+async def test_client_after_its_context_says_that_it_is_closed(context: Context, neighbours: Neighbours) -> None:
     """Not that a service does not reply, nor that a command may have been stored."""
     async with Herd.connect(context, patience=PATIENCE) as herd:
         await herd.tasks()
-    with pytest.raises(HerdError, match=r"^the connection is closed$") as raised:
-        await use(herd)
-    assert raised.value.problem.code is Code.UNAVAILABLE
-    assert raised.value.problem.remedy == "connect again"
+    for use in USES:
+        with pytest.raises(HerdError, match=r"^the connection is closed$") as raised:
+            await use(herd)
+        assert raised.value.problem.code is Code.UNAVAILABLE
+        assert raised.value.problem.remedy == "connect again"

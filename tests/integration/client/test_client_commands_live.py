@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -98,32 +98,32 @@ def lines_of(text: str) -> list[Any]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("words", "field"),
-    [
-        (["tasks", "list"], "tasks"),
-        (["tasks", "list", "--state", "completed"], "tasks"),
-        (["tasks", "get", TASK], "state"),
-        (["sandboxes", "list"], "sandboxes"),
-        (["sandboxes", "get", SANDBOX], "runtime"),
-        (["sandboxes", "get", TASK], "runtime"),
-        (["trajectory", SANDBOX], "heartbeat_summary"),
-        (["audit"], "missing"),
-        (["audit", SANDBOX], "sources"),
-        (["audit", TASK], "sources"),
-        (["run", "x", "--no-follow", "--", "true"], "task"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+REPLIES: Final[tuple[tuple[list[str], str], ...]] = (
+    (["tasks", "list"], "tasks"),
+    (["tasks", "list", "--state", "completed"], "tasks"),
+    (["tasks", "get", TASK], "state"),
+    (["sandboxes", "list"], "sandboxes"),
+    (["sandboxes", "get", SANDBOX], "runtime"),
+    (["sandboxes", "get", TASK], "runtime"),
+    (["trajectory", SANDBOX], "heartbeat_summary"),
+    (["audit"], "missing"),
+    (["audit", SANDBOX], "sources"),
+    (["audit", TASK], "sources"),
+    (["run", "x", "--no-follow", "--", "true"], "task"),
 )
-async def test_reply_is_one_json_document(told: Neighbours, sandherd: Sandherd, words: list[str], field: str) -> None:
+"""A command, and a field of its document."""
+
+
+async def test_reply_is_one_json_document(told: Neighbours, sandherd: Sandherd) -> None:
     """`-o json` prints one document with the requested data; without it the output is text."""
-    at = words.index("--") if "--" in words else len(words)
-    status, out, err = await sandherd(*words[:at], "-o", "json", *words[at:])
-    assert (status, err) == (0, "")
-    assert field in json.loads(out)
-    status, out, _ = await sandherd(*words)
-    assert status == 0
-    assert out.strip()
+    for words, field in REPLIES:
+        at = words.index("--") if "--" in words else len(words)
+        status, out, err = await sandherd(*words[:at], "-o", "json", *words[at:])
+        assert (status, err) == (0, ""), words
+        assert field in json.loads(out)
+        status, out, _ = await sandherd(*words)
+        assert status == 0
+        assert out.strip()
 
 
 @pytest.mark.parametrize("words", [["tasks", "cancel", TASK], ["sandboxes", "terminate", SANDBOX]], ids=" ".join)

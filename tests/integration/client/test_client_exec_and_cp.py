@@ -99,8 +99,15 @@ async def test_ctrl_c_ends_the_command(
     assert state.state == "killed"
 
 
-async def test_files_are_copied_both_ways(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
-    """A file and a folder are uploaded, listed, and downloaded unchanged."""
+async def test_files_and_links_are_copied_both_ways(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
+    """A file and a folder are uploaded, listed, and downloaded unchanged, and so are links that stay within it."""
+    for number, check in enumerate((check_files_are_copied, check_links_are_copied)):
+        (folder := tmp_path / str(number)).mkdir()
+        await check(sandbox, sandherd, folder)
+
+
+async def check_files_are_copied(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
+    """A file and a folder."""
     (tmp_path / "src" / "inner").mkdir(parents=True)
     (tmp_path / "src" / "large.bin").write_bytes(LARGE)
     (tmp_path / "src" / "inner" / "run.sh").write_text("#!/bin/sh\necho hi\n")
@@ -125,7 +132,14 @@ async def test_files_are_copied_both_ways(sandbox: str, sandherd: Sandherd, tmp_
     assert not list(tmp_path.glob(".sandherd-*"))
 
 
-async def test_source_other_than_a_file_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
+async def test_invalid_copies_are_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
+    """A source that is neither a file nor a folder, a path outside of the work tree, and a file over the cap."""
+    for number, check in enumerate((check_source_is_refused, check_path_is_refused, check_size_is_refused)):
+        (folder := tmp_path / str(number)).mkdir()
+        await check(sandbox, sandherd, folder)
+
+
+async def check_source_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
     """The refusal is one line, and nothing is read: a device has no end, and a pipe would block."""
     os.mkfifo(tmp_path / "pipe")
     for path in ("/dev/zero", str(tmp_path / "pipe")):
@@ -133,9 +147,7 @@ async def test_source_other_than_a_file_is_refused(sandbox: str, sandherd: Sandh
         assert (status, "neither a file nor a folder" in err, err.count("\n")) == (2, True, 1)
 
 
-async def test_folder_with_links_that_lead_out_is_copied_both_ways(
-    sandbox: str, sandherd: Sandherd, tmp_path: Path
-) -> None:
+async def check_links_are_copied(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
     """In the sandbox the links exist; here they are left out and named in one line. All other files arrive."""
     for name in ("a/one", "z/two"):
         (tmp_path / "src" / name).parent.mkdir(parents=True)
@@ -143,16 +155,16 @@ async def test_folder_with_links_that_lead_out_is_copied_both_ways(
     (tmp_path / "src/m").mkdir()
     (tmp_path / "src/m/python").symlink_to("/usr/bin/python3")
     (tmp_path / "src/m/python3").symlink_to("python")
-    status, _, err = await sandherd("cp", "-r", str(tmp_path / "src"), f"{sandbox}:tree")
+    status, _, err = await sandherd("cp", "-r", str(tmp_path / "src"), f"{sandbox}:linked")
     assert (status, err) == (0, "")
-    assert await sandherd("exec", sandbox, "--", "tree/m/python3", "-c", "print(3)") == (0, "3\n", "")
-    status, _, err = await sandherd("cp", "-r", f"{sandbox}:tree", str(tmp_path / "out"))
+    assert await sandherd("exec", sandbox, "--", "linked/m/python3", "-c", "print(3)") == (0, "3\n", "")
+    status, _, err = await sandherd("cp", "-r", f"{sandbox}:linked", str(tmp_path / "out"))
     assert status == 0
     assert err == "sandherd: left out a link that may lead out of the folder: m/python -> /usr/bin/python3\n"
     assert {path.name for path in (tmp_path / "out").rglob("*")} == {"a", "one", "m", "python3", "z", "two"}
 
 
-async def test_path_outside_the_work_tree_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
+async def check_path_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
     """Both directions are refused, in one line."""
     here, there = tmp_path / "x", tmp_path / "y"
     here.write_text("x")
@@ -163,7 +175,7 @@ async def test_path_outside_the_work_tree_is_refused(sandbox: str, sandherd: San
             assert not there.exists(), path
 
 
-async def test_file_over_the_cap_is_refused_before_sending(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
+async def check_size_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
     """The error names the cap, and no byte is sent."""
     with (tmp_path / "big").open("wb") as file:
         file.truncate(257 << 20)
@@ -176,12 +188,17 @@ async def test_file_over_the_cap_is_refused_before_sending(sandbox: str, sandher
 
 
 async def test_available_options_are_listed(line: Context, sandherd: Sandherd) -> None:
-    """`runtimes` shows what can be requested; any other request is a usage error that names the available ones."""
+    """`runtimes` shows what can be requested; any other request is a usage error that names the available ones.
+
+    With `-o name`, there is one runtime in a line and nothing else.
+    """
     status, out, _ = await sandherd("runtimes")
     assert status == 0
     assert "process" in out
-    harnesses = json.loads((await sandherd("runtimes", "-o", "json"))[1])["harnesses"]
-    assert harnesses == ["command", "claude", "openhands", "acp"]
+    found = json.loads((await sandherd("runtimes", "-o", "json"))[1])
+    assert found["harnesses"] == ["command", "claude", "openhands", "acp"]
+    names = [one["runtime"] for one in found["runtimes"]]
+    assert await sandherd("runtimes", "-o", "name") == (0, "".join(f"{name}\n" for name in names), "")
     for words, said in (
         (["run", "x", "--runtime", "moon", "--", "true"], "there is: process"),
         (["run", "x", "--profile", "large", "--", "true"], "omit --profile"),
@@ -213,20 +230,17 @@ async def test_batch_is_submitted_in_dependency_order(
     assert "1/3" not in out  # they have ended
 
 
-async def test_prune_lists_existing_and_wanted_sandboxes(
-    line: Context, sandherd: Sandherd, sandbox: str, herd: Broker
-) -> None:
-    """`prune` is for operators, and counts both."""
+async def test_sandbox_commands_print_its_state(sandbox: str, sandherd: Sandherd, herd: Broker) -> None:
+    """Pausing, resuming and extending each print the state, or why it is impossible.
+
+    `prune`, which is for operators, counts existing and wanted sandboxes.
+    """
     assert (await sandherd("sandboxes", "prune"))[0] == 1
     operator = ["--credentials", str(herd.credentials(Principal.OPERATOR))]
     status, out, _ = await sandherd(*operator, "sandboxes", "prune", "-o", "json")
     assert status == 0
     assert json.loads(out) == {"present": 1, "records": 1, "orphans": [], "lost": []}
     assert (await sandherd(*operator, "sandboxes", "prune"))[0] == 0
-
-
-async def test_sandbox_commands_print_its_state(sandbox: str, sandherd: Sandherd) -> None:
-    """Pausing, resuming and extending each print the state, or why it is impossible."""
     assert (await sandherd("sandboxes", "pause", sandbox))[:2] == (0, f"{sandbox} is paused\n")
     assert (await sandherd("sandboxes", "resume", sandbox))[:2] == (0, f"{sandbox} is running\n")
     status, out, _ = await sandherd("sandboxes", "extend", sandbox, "2h", "-o", "json")
@@ -237,10 +251,3 @@ async def test_sandbox_commands_print_its_state(sandbox: str, sandherd: Sandherd
     assert "was refused" in err
     status, _, err = await sandherd("sandboxes", "extend", sandbox, "999d")
     assert (status, "use TIME 7d or less" in err) == (2, True), err
-
-
-async def test_runtimes_are_listed_by_name(sandbox: str, sandherd: Sandherd) -> None:
-    """With `-o name`, one in a line and nothing else."""
-    _, out, _ = await sandherd("runtimes", "-o", "json")
-    names = [one["runtime"] for one in json.loads(out)["runtimes"]]
-    assert await sandherd("runtimes", "-o", "name") == (0, "".join(f"{name}\n" for name in names), "")

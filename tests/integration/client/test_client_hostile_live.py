@@ -26,7 +26,7 @@ from tests.polling import eventually
 Run = Callable[..., Awaitable[tuple[int, str, str]]]
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FIRST = ("task.submitted", "sandbox.requested", "task.assigned", "agent.started")
-_ENDS_OF_A_TASK = types_with_state(TASK_ENDED)
+_ENDS_OF_A_TASK = types_with_state(TASK_ENDED, EVENTS)
 _LAST = ("agent.completed", "agent.shutdown", "sandbox.failed", "task.failed")
 _BETWEEN = sorted(EVENTS.keys() - {*_FIRST, *_LAST, *_ENDS_OF_A_TASK, "task.rejected", "sandbox.terminated"})
 

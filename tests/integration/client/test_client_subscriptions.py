@@ -14,7 +14,8 @@ from nats.aio.msg import Msg
 from event_ingest.main import compose
 from sandherd.bus.api_subjects import API_FROM_OUTSIDE
 from sandherd.bus.auth.permissions import for_person
-from sandherd.bus.identity import Registrar, bearer
+from sandherd.bus.identity import Key, KeyKind, Registrar, bearer, credentials_text
+from sandherd.bus.identity.credentials import parts_of
 from sandherd.client import Context, Herd, HerdError
 from sandherd.client.errors import NotReachedError
 from sandherd.client.subscriptions import ReceivedEvent
@@ -264,6 +265,45 @@ async def test_credential_is_created_with_the_rights_of_its_role(
     status, _, err = await sandherd(*words)
     assert (status, path.read_text()) == (1, text)
     assert "--file" in err
+
+
+async def test_credential_is_revoked_and_replaced(herd: Broker, sandherd: Sandherd, tmp_path: Path) -> None:
+    """A copy of the file is enough: connections end, the error names the command, whose file works. No other is."""
+    path, copy = tmp_path / "ada.creds", tmp_path / "copy.creds"
+    create = ["credentials", "create", "--role", "client", "--project", "p7", "--file", str(path)]
+    assert (await sandherd(*create))[0] == 0
+    copy.write_text(path.read_text())
+    others = herd.credentials(Principal.CLIENT, project="p7")
+    other = Context(nats_url=herd.url, credentials=others, project="p7", home=herd.home)
+    context = Context(nats_url=herd.url, credentials=path, project="p7", home=herd.home)
+    async with Herd.connect(other) as neighbour, Herd.connect(context) as client:
+        status, out, _ = await sandherd("credentials", "revoke", str(copy), "-o", "json")
+        told = json.loads(out)
+        assert (status, told["role"], told["project"]) == (0, "client", "p7")
+        await eventually(lambda: not client.connection.connected)
+        assert neighbour.connection.connected
+    with pytest.raises(HerdError) as refused:
+        async with Herd.connect(context, patience=1):
+            pass
+    assert "refused the connection" in str(refused.value)
+    assert f"sandherd credentials create --role client --replace --file {path}" in (refused.value.problem.remedy or "")
+    assert (await sandherd(*create, "--replace"))[0] == 0
+    async with Herd.connect(context) as client:
+        await client.connection.flush()
+
+
+async def test_only_users_credentials_are_revoked(herd: Broker, sandherd: Sandherd, tmp_path: Path) -> None:
+    """Not that of a service, not by a file that names another's key without its private one, and not without keys."""
+    forged = tmp_path / "forged.creds"
+    token, _ = parts_of(herd.credentials(Principal.CLIENT, project="p7").read_text())
+    forged.write_text(credentials_text(token, Key.new(KeyKind.USER).seed))
+    status, _, err = await sandherd("credentials", "revoke", str(forged))
+    assert (status, "not a credential of this herd" in err) == (1, True)
+    status, _, err = await sandherd("credentials", "revoke", str(herd.credentials(Principal.MONITOR)))
+    assert (status, "not of a user" in err) == (1, True)
+    file = herd.credentials(Principal.CLIENT, project="p7")
+    status, _, err = await sandherd("credentials", "revoke", str(file), "--identity", str(tmp_path / "nowhere"))
+    assert (status, "--identity" in err) == (1, True)
 
 
 async def test_failed_credential_creation_is_reported(herd: Broker, sandherd: Sandherd, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_expired_or_unlimited_provisioner_credential_is_refused(deployed: Deploy
 
 async def test_account_of_a_new_version_is_pushed_to_a_running_broker(deployed: Deployed) -> None:
     """After `init` of another version, `identity push` permits what the old account did not."""
-    older = deployed.folder / "herd/identity/root/people.json"
+    older = deployed.folder / "herd/identity/spawner/people.json"
     claims = json.loads(older.read_text())
     older.write_text(json.dumps({**claims, "nats": {**claims["nats"], "imports": []}}))
     before = json.loads((deployed.folder / "herd/nats/accounts.json").read_text())["resolver_preload"]
@@ -162,7 +162,7 @@ async def test_account_of_a_new_version_is_pushed_to_a_running_broker(deployed: 
     while int(time.time()) <= made:  # a token differs by the second that it was made in
         await asyncio.sleep(0.05)
     changed = {row["path"].rpartition("/herd/")[2] for row in deployed.init() if row["state"] != "kept"}
-    assert changed == {"identity/broker", "identity/root", "nats"}
+    assert changed == {"identity/broker", "identity/spawner", "nats"}
     done = deployed.command("identity", "push", str(deployed.folder / "herd"), "-o", "json")
     assert (done.returncode, json.loads(done.stdout)) == (0, [{"account": name} for name in PUSHED_ACCOUNTS])
     key = claims["sub"]

@@ -10,6 +10,8 @@ from event_ingest.queries.records import list_sandboxes, list_tasks
 from event_ingest.queries.usage import add_up_usage
 from sandherd.contracts.events.agent import AgentUsage
 from sandherd.contracts.events.task import TaskSubmitted
+from sandherd.contracts.model import MAX_WHOLE
+from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import AskUsage, PastSandboxes, PastTasks
 from sandherd.contracts.states import TaskState
 
@@ -83,3 +85,15 @@ async def test_usage_is_added_up_per_group(history: Any, script: Any) -> None:
     assert (await ask(history, add_up_usage, AskUsage(by="day", tasks=["task-1"]))).total.cost_micro_usd == 12
     assert (await ask(history, add_up_usage, AskUsage(by="project"), "other")).groups == []
     assert json.loads(by_task.model_dump_json())["total"]["output_tokens"] == 6
+
+
+async def test_usage_that_a_sandbox_invents_breaks_no_sum(history: Any, script: Any) -> None:
+    """Events with the largest amounts that a worker may publish: the sums of its project and of all stop there."""
+    await hear_labelled(history, script, "task-1", "sbx-1", {})
+    for number in range(3):
+        most = dict.fromkeys(("input_tokens", "output_tokens", "cost_micro_usd"), MAX_WHOLE)
+        await history.hear([script.agent(AgentUsage.type, "sbx-1", model=f"m{number % 2}", **most)])
+    for by in ("task", "project", "model", "day"):
+        found = await ask(history, add_up_usage, AskUsage(by=by), FLEET)
+        assert found.total.cost_micro_usd == MAX_WHOLE
+        assert max(group.input_tokens for group in found.groups) == MAX_WHOLE

@@ -10,19 +10,22 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from monitor.bucket_entries import BucketWatch
+from monitor.budgets import answers
 from monitor.budgets.book import Book
-from monitor.budgets.bucket_watch import BucketWatch
 from monitor.budgets.enforcement import BudgetEnforcement
 from monitor.budgets.ledger import DAY_HOURS, used_since
 from monitor.budgets.messages import BudgetMessages
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import read_batch
+from sandherd.bus.errors import PublishRefusedError
 from sandherd.bus.lease import Lease
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.concurrency import cancel_and_wait, run_until_first
-from sandherd.contracts.budgets import BudgetLimits, HerdBudgets
+from sandherd.contracts.budgets import BudgetLimits, HerdBudgets, WindowLimits
+from sandherd.contracts.names import FLEET
 from sandherd.contracts.records import SandboxSummary, SandboxUsage
 from sandherd.contracts.subjects import Principal
 from sandherd.telemetry.meters import Meters
@@ -91,8 +94,9 @@ async def write_summary(bus: Bus, name: str, cost: int, at: datetime, **fields: 
         "sequence": cost,
     }
     times: dict[str, Any] = {"started_at": at, "updated_at": at}
-    document = SandboxSummary(project="default", sandbox=f"sbx-{name}", spending=usage, **times, **known | fields)
-    await bus.js.publish(f"$KV.summaries.default.{document.sandbox}", document.model_dump_json().encode())
+    named: dict[str, Any] = {"project": "default", "sandbox": f"sbx-{name}"}
+    document = SandboxSummary(spending=usage, **times, **named | known | fields)
+    await bus.js.publish(f"$KV.summaries.{document.project}.{document.sandbox}", document.model_dump_json().encode())
 
 
 async def stored(bus: Bus, stream: str, subject: str) -> list[dict[str, Any]]:
@@ -139,6 +143,40 @@ async def test_restart_between_any_two_steps_repeats_and_loses_nothing(world: Wo
         assert world.asked(f"sbx-{name}") == ["budget_exceeded"], name
 
 
+class RefusingBus:
+    """A bus on which the ledger of one project can't be written."""
+
+    def __init__(self, bus: Bus, project: str) -> None:
+        self._bus = bus
+        self._project = project
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bus, name)
+
+    async def publish(self, subject: str, *args: Any, **named: Any) -> Any:
+        if subject.startswith(f"$KV.budgets.{self._project}."):
+            raise PublishRefusedError("too large")
+        return await self._bus.publish(subject, *args, **named)
+
+
+async def test_project_that_can_not_be_charged_stops_no_other(world: World) -> None:
+    """Those after it in the pass are charged, their tasks are stopped, and its own block stays."""
+    start = datetime.now(UTC)
+    async with world.herd.bus(Principal.MONITOR) as bus, held_lease(bus) as lease:
+        await write_summary(bus, "first", 101, start, project="a-first")
+        await write_summary(bus, "other", 101, start, project="other")
+        limited = HerdBudgets(project=WindowLimits(day=BudgetLimits(cost_micro_usd=1)))
+        blocked = (await one_life(bus, lease, [start], limited)).blocks.value.projects
+        assert blocked.keys() == {"a-first", "other"}
+        for name, project in (("first", "a-first"), ("other", "other")):
+            await write_summary(bus, name, 201, start, project=project)
+        book = await one_life(RefusingBus(bus, "a-first"), lease, [start + timedelta(seconds=GRACE + 1)], limited)
+        assert used_since(book.project("other").value.hours, start, DAY_HOURS).cost == 201
+        assert book.blocks.value.projects["a-first"] == blocked["a-first"]
+        assert "201" not in blocked["other"]
+        await world.until(lambda: world.asked("sbx-other"))
+
+
 async def crash_once(bus: Bus, lease: Lease, name: str, number: int, start: datetime, *, after: bool) -> bool:
     """Whether the first monitor was killed at its write of this number; further ones do the rest."""
     moments = [start, start + timedelta(seconds=GRACE + 1)]
@@ -156,6 +194,90 @@ async def crash_once(bus: Bus, lease: Lease, name: str, number: int, start: date
     await write_summary(bus, name, 101, start, state="ended")
     await one_life(bus, lease, moments[:1], HerdBudgets())
     return crashed
+
+
+@pytest.mark.parametrize(("scope", "projects"), [("project", ("p1", "p1")), ("herd", ("p1", "p2"))])
+async def test_restart_between_any_two_steps_of_a_window(world: World, scope: str, projects: tuple[str, str]) -> None:
+    """Killed at each write, before and after it: a crossing of the project or the herd is published once.
+
+    So is its warning. Each of two live agents gets one message and is stopped once. Two days later the window has
+    moved, and the next crossing is a new one.
+    """
+    crossings: dict[str, list[str]] = {}
+    start, number, crashed = datetime.now(UTC), 0, True
+    async with world.herd.bus(Principal.MONITOR) as bus, held_lease(bus) as lease:
+        while crashed:
+            number, crashed = number + 1, False
+            for after in (False, True):
+                start += timedelta(days=2)
+                crossing = WindowCrossing(bus, lease, scope, projects, start)
+                crashed |= await crossing.happens(CrashingBus(bus, number, after=after))
+                crossings[start.isoformat()] = crossing.names
+        events = await stored(bus, "EVENTS", "sandherd.v1.event.*.*.monitor.*")
+        messages = await stored(world.spawner, "COMMANDS", "sandherd.v1.command.message-relay.>")
+    assert number > 8
+    for at, names in crossings.items():
+        about = [one for one in events if datetime.fromisoformat(one["time"]).isoformat() == at]
+        assert [(one["type"], one["data"]["scope"]) for one in about] == [
+            ("monitor.budget_warned", scope),
+            ("monitor.budget_exceeded", scope),
+        ]
+        for name in names:
+            assert [one["data"]["sender_id"] for one in messages if one["subject"] == name] == ["budgets"], name
+            await world.until(lambda name=name: world.asked(name))
+            assert world.asked(name) == ["budget_exceeded"], name
+    assert len(events) == 2 * len(crossings)
+
+
+class WindowCrossing:
+    """Two sandboxes use more than the budget of a day together, by one micro-dollar."""
+
+    def __init__(self, bus: Bus, lease: Lease, scope: str, projects: tuple[str, str], start: datetime) -> None:
+        self._bus = bus
+        self._lease = lease
+        self._budgets = HerdBudgets.model_validate(f"{scope}.day.cost=0.0001usd")
+        self._projects = projects
+        self._start = start
+        self.names = [f"sbx-{start:%m%d%H%M}-{name}" for name in ("a", "b")]
+
+    async def happens(self, crashing: Any) -> bool:
+        """Whether the first monitor was killed; further ones do the rest."""
+        moments = [self._start, self._start + timedelta(seconds=GRACE + 1)]
+        crashed = False
+        for cost, times in ((85, moments[:1]), (101, moments)):
+            await self._write(cost)
+            try:
+                await one_life(crashing, self._lease, times, self._budgets)
+            except CrashError:
+                crashed = True
+                await one_life(self._bus, self._lease, times, self._budgets)
+        await self._write(101, state="ended")
+        passed = [self._start, self._start + timedelta(hours=25)]
+        book = await one_life(self._bus, self._lease, passed, self._budgets)
+        used = [used_since(book.project(name).value.hours, self._start, DAY_HOURS).cost for name in {*self._projects}]
+        assert sum(used) == 101
+        return crashed
+
+    async def _write(self, cost: int, **fields: Any) -> None:
+        for name, project, part in zip(self.names, self._projects, (cost - 1, 1), strict=True):
+            place = {"project": project, "sandbox": name, "budget": None, "task": f"task-{name}"}
+            await write_summary(self._bus, name, part, self._start, **place | fields)
+
+
+async def test_unreadable_ledger_disables_its_own_budgets_only(world: World) -> None:
+    """It is left as it is, and shown as unmetered; the other project is charged and warned of."""
+    start, budgets = datetime.now(UTC), HerdBudgets.model_validate("project.day.cost=0.0001usd")
+    async with world.herd.bus(Principal.MONITOR) as bus, held_lease(bus) as lease:
+        await bus.js.publish("$KV.budgets.a1.ledger", b'{"project": "a1", "hours": "of a newer version"}')
+        for project in ("a1", "b1"):
+            await write_summary(bus, project, 90, start, project=project, budget=None)
+        book = await one_life(bus, lease, [start], budgets)
+        left = await bus.js.get_last_msg("KV_budgets", "$KV.budgets.a1.ledger")
+        events = await stored(bus, "EVENTS", "sandherd.v1.event.*.*.monitor.*")
+    assert book.unreadable == {"a1.ledger"}
+    assert b"newer" in (left.data or b"")
+    assert [(one["project"], one["type"]) for one in events] == [("b1", "monitor.budget_warned")]
+    assert {limit.metered for limit in book.limits_of_project(book.project("a1").value, start)} == {False}
 
 
 async def test_budget_is_enforced_by_the_service(world: World) -> None:
@@ -187,17 +309,19 @@ async def test_budget_is_enforced_by_the_service(world: World) -> None:
     )
 
 
-def connected(world: World, principal: Principal) -> AbstractAsyncContextManager[Herd]:
-    """A connection with a user's credential for the project `default`."""
+def connected(world: World, principal: Principal, project: str = "default") -> AbstractAsyncContextManager[Herd]:
+    """A connection with a user's credential, for a project."""
     broker = world.herd
-    context = Context(
-        nats_url=broker.url, credentials=broker.credentials(principal), project="default", home=broker.home
-    )
+    context = Context(nats_url=broker.url, credentials=broker.credentials(principal), project=project, home=broker.home)
     return Herd.connect(context)
 
 
-async def test_grant_lets_an_agent_go_on(world: World) -> None:
-    """A client of the project grants more before the agent is stopped; only an operator sets a project's budget."""
+async def test_grant_lets_an_agent_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client of the project grants more before the agent is stopped, but not without end.
+
+    Only an operator sets a project's budget.
+    """
+    monkeypatch.setattr(answers, "MAX_GRANTS", 1)
     sandbox = "sbx-1"
     await world.record(sandbox)
     await world.by_spawner(sandbox, "sandbox.requested", budget=BudgetLimits(turns=2))
@@ -218,6 +342,9 @@ async def test_grant_lets_an_agent_go_on(world: World) -> None:
             return [(one.used, one.exceeded_at) for one in lines if one.budget == "turns"] == [(2, None)]
 
         await eventually(cleared)
+        await shows_spending(client, sandbox)
+        with pytest.raises(HerdError, match="granted more 1 times"):
+            await client.grant_budget("task-1", "turns=8", name="grant-2")
         with pytest.raises(HerdError, match="permission"):
             await client.set_budget(day="turns=1")
         lines = (await operator.set_budget(day="turns=1")).budgets
@@ -225,7 +352,29 @@ async def test_grant_lets_an_agent_go_on(world: World) -> None:
         await world.until(
             lambda: any(one["data"].get("scope") == "project" for one in world.of("monitor.budget_exceeded"))
         )
+        await reports_budgets(world, client)
         with pytest.raises(HerdError, match="no sandbox of task"):
             await client.grant_budget("task-2", "turns=8")
     assert len(world.of("monitor.budget_granted")) == 1
     assert world.asked(sandbox) == []
+
+
+async def shows_spending(client: Herd, sandbox: str) -> None:
+    """`monitor show` has what the task has used of each kind; what no event reports is unmetered."""
+    view = await client.monitored(sandbox)
+    spent = {one.budget: one for one in view.spending or () if one.scope == "task"}
+    assert [(kind, one.metered) for kind, one in spent.items()] == [
+        *(("cost", False), ("tokens", False), ("turns", True), ("wall_time", True)),
+    ]
+    assert (spent["turns"].used, spent["turns"].limit, spent["turns"].share) == (2, 10, 0.2)
+
+
+async def reports_budgets(world: World, client: Herd) -> None:
+    """`monitor report` has the project's limits, and that it needs a user; the herd's are for operators."""
+    [report] = (await client.monitor_report()).projects
+    assert [(one.window, one.budget, one.share) for one in report.budgets or ()] == [("day", "turns", 2.0)]
+    assert [(need.reason, need.sandbox, need.task) for need in report.needs] == [("budget", None, None)]
+    assert (await client.monitor_report()).budgets is None
+    async with connected(world, Principal.OPERATOR, FLEET) as all_projects:
+        everything = await all_projects.monitor_report()
+    assert (everything.budgets, [one.project for one in everything.projects]) == ([], ["default"])

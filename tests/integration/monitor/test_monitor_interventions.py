@@ -12,6 +12,7 @@ from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal
+from tests.polling import eventually
 
 World = Any
 DENIED = {"rules": {"denials": {"consecutive": 3}}, "steering_cooldown": 0.01}
@@ -125,6 +126,7 @@ async def test_muted_rule_stays_muted_after_a_restart(world: World) -> None:
             other = await shown(herd, "sbx-2", lambda view: bool(view.interventions))
             assert [(one.rule, one.step) for one in other.interventions] == [("denials", "nudge")]
             assert [(one.rule, len(one.evidence)) for one in other.findings] == [("denials", 3)]
+            await eventually(lambda: reported(herd, ("sbx-2", ["denials"], [("denials", "nudge", None)])))
             await herd.unmute_rule("sbx-1", "denials", by="ada")
             await world.until(lambda: bool(world.of("monitor.intervention_decided", "sbx-1")))
         with pytest.raises(HerdError) as refused:
@@ -132,6 +134,15 @@ async def test_muted_rule_stays_muted_after_a_restart(world: World) -> None:
     assert refused.value.problem.code is Code.UNAVAILABLE
     assert "start a monitor" in (refused.value.problem.remedy or "")
     assert [event["data"]["muted_by"] for event in world.of("monitor.rule_muted")] == ["ada"]
+
+
+async def reported(herd: Herd, wanted: Any) -> bool:
+    """Whether the report has this sandbox with these patterns, and these interventions with their outcomes."""
+    [report] = (await herd.monitor_report()).projects
+    return wanted in [
+        (one.sandbox, one.findings, [(last.rule, last.step, last.outcome) for last in one.last])
+        for one in report.interventions
+    ]
 
 
 async def shown(herd: Herd, sandbox: str, condition: Callable[[Any], bool] = lambda _view: True) -> Any:

@@ -101,18 +101,23 @@ def surroundings() -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
 
 
-@pytest.mark.parametrize("kind", ["file", "proc", "bytes"])
-def test_unusable_home_is_one_line(tmp_path: Path, surroundings: dict[str, str], kind: str) -> None:
-    """A file, a place where nothing can be created, a name that is no UTF-8: status 1 or 2, and what to do."""
+def test_unusable_home_is_one_line(tmp_path: Path, surroundings: dict[str, str]) -> None:
+    """A file, a place where nothing can be created, a name that is no UTF-8: status 1 or 2, and what to do.
+
+    A command has the first of them, or one of the others.
+    """
     (tmp_path / "file").touch()
     (tmp_path / "there").mkdir()
-    home = {"file": str(tmp_path / "file"), "proc": "/proc/none", "bytes": str(tmp_path / "j\udcf6rg")}[kind]
-    given = os.fsencode(home).decode("utf-8", "surrogateescape")
-    cases = [Case(["--home", given, *words(path, tmp_path / "there")], surroundings) for path in LEAVES]
-    works = NOT_IN_PROC if kind == "proc" else WITHOUT_HOME
-    for path, case in zip(LEAVES, played(cases, tmp_path / "played"), strict=True):
+    homes = (str(tmp_path / "file"), "/proc/none", str(tmp_path / "file"), str(tmp_path / "j\udcf6rg"))
+    chosen = [homes[number % len(homes)] for number in range(len(LEAVES))]
+    given = [os.fsencode(home).decode("utf-8", "surrogateescape") for home in chosen]
+    cases = [
+        Case(["--home", home, *words(path, tmp_path / "there")], surroundings)
+        for home, path in zip(given, LEAVES, strict=True)
+    ]
+    for path, home, case in zip(LEAVES, chosen, played(cases, tmp_path / "played"), strict=True):
         told(case)
-        assert case.done[0] or path in works, case
+        assert case.done[0] or path in (NOT_IN_PROC if home.startswith("/proc/") else WITHOUT_HOME), case
 
 
 @pytest.fixture(scope="module")
@@ -136,53 +141,48 @@ def live(stack: Path, tmp_path: Path) -> list[tuple[str, ...]]:
     return [path for path in LEAVES if path != ENDS_THE_STACK]
 
 
-def test_unwritable_output_is_one_line_and_a_failure(
+def test_unwritable_output_is_one_line_and_a_failure_and_ascii_output_is_escaped(
     stack: Path, live: list[tuple[str, ...]], tmp_path: Path, surroundings: dict[str, str]
 ) -> None:
     """Output to /dev/full or to a closed descriptor fails for every command, also for `--help`.
 
-    A command has one of them, and its `--help` the other.
+    A command has one of them, and its `--help` the other. With a terminal whose encoding is ASCII, none fails for
+    letters that it lacks. `up` finds the stack running and ready, although the stack was started with a TMPDIR that the
+    commands don't have.
     """
     environ = surroundings | {"SANDHERD_HOME": str(stack)}
+    task = ["run", STRANGE, "--", "echo", STRANGE]
+    (done,) = played([Case(task, environ)], tmp_path / "task")
+    assert done.done[0] == 0, done
     given, outputs = [words(path, tmp_path / "there") for path in live], ("full", "closed")
-    cases = [
-        Case(line, environ, output) for number, line in enumerate(given) for output in ("kept", outputs[number % 2])
-    ]
+    escaped = [Case(line, environ, encoding="ascii") for line in given]
+    more = [["tasks", "list"], ["tasks", "list", "-o", "json"], ["status"], ["--home", str(stack), "status"]]
+    escaped += [Case(line, environ, encoding="ascii") for line in more]
+    failing = [Case(line, environ, outputs[number % 2]) for number, line in enumerate(given)]
     helps = [Case([*path, "--help"], environ, outputs[1 - number % 2]) for number, path in enumerate(LEAVES)]
-    found = played([*cases, *helps], tmp_path / "played")
-    for kept, case in zip(found[: len(cases) : 2], found[1 : len(cases) : 2], strict=True):
+    found = played([*escaped, *failing, *helps], tmp_path / "played")
+    check_escaped(found[: len(escaped)], live)
+    for kept, case in zip(found[: len(given)], found[len(escaped) : len(escaped) + len(given)], strict=True):
         error = told(case)
         if kept.done[1] and not kept.done[0]:
             assert case.done[0] == 1, case
             # What another call deleted or created is no longer there, already, or not yet: they run side by side.
             changes = {"delete", "create", "init", "context", "projects"} & {*case.words}
             assert "could not be written" in error or changes, case
-    for case in found[len(cases) :]:
+    for case in found[len(escaped) + len(given) :]:
         assert case.done[0] == 1, case
         assert "could not be written" in told(case), case
 
 
-def test_ascii_output_is_escaped_and_json_stays_json(
-    stack: Path, live: list[tuple[str, ...]], tmp_path: Path, surroundings: dict[str, str]
-) -> None:
-    """No command fails for letters that the encoding of the terminal lacks.
-
-    `up` finds the stack running and ready, although the stack was started with a TMPDIR that the commands don't have.
-    """
-    environ = surroundings | {"SANDHERD_HOME": str(stack)}
-    task = ["run", STRANGE, "--", "echo", STRANGE]
-    (done,) = played([Case(task, environ)], tmp_path / "task")
-    assert done.done[0] == 0, done
-    cases = [Case(words(path, tmp_path / "there"), environ, encoding="ascii") for path in live]
-    more = [["tasks", "list"], ["tasks", "list", "-o", "json"], ["status"], ["--home", str(stack), "status"]]
-    found = played([*cases, *(Case(line, environ, encoding="ascii") for line in more)], tmp_path / "played")
+def check_escaped(found: list[Case], live: list[tuple[str, ...]]) -> None:
+    """Each command that was run with an ASCII terminal, and then lists of tasks."""
     for case in found:
         told(case)
         assert case.done[1].isascii()
         assert case.done[2].isascii()
     running = found[live.index(("up",))]
     assert running.done[0] == 0, running
-    table, document = found[len(cases)], found[len(cases) + 1]
+    table, document = found[len(live)], found[len(live) + 1]
     assert table.done[0] == document.done[0] == 0
     assert json.loads(document.done[1])["tasks"][0]["text"] == STRANGE
     assert r"\u2192" in table.done[1]

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -229,6 +230,31 @@ async def test_forged_commits_are_refused(
     assert (refused.commit, refused.pushed_commit, refused.saving) == (upstream.first, None, False)
     assert "branch.refused" in {event["type"] for event in person.events}
     assert upstream.head(view.branch) == ""
+
+
+async def test_commits_of_a_lost_branch_are_refused_in_the_end(
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream, server: GitServer, herd: Broker,
+    tmp_path: Path, home: Path,
+) -> None:  # fmt: skip
+    """The mirror is lost. While the forge denies access they wait, and the branch shows why."""
+    async with spawner().running():
+        task = await person.submit(WAITS, repository=repository)
+        sandbox = str((await person.reaches(task, "running")).sandbox)
+        view = await reaches(person, task, lambda _: True)
+        clone = clone_on(upstream, tmp_path / "sandbox", view.branch)
+        commit(clone, {"shop.py": "total = 3\n"})
+        [folder] = (home / "repositories" / "p1").glob("*.git")
+        shutil.rmtree(folder)
+        server.token = "another"
+        await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit)
+        waits = await reaches(person, task, lambda found: (found.problem or "").startswith("not done yet"))
+        assert (waits.saving, TOKEN in str(waits)) == (True, False)
+        shutil.rmtree(upstream.path)
+        server.token = TOKEN
+        refused = await reaches(person, task, lambda found: (found.problem or "").startswith("commits refused"))
+    assert not refused.saving
+    assert "not found" in str(refused.problem)
+    assert "branch.refused" in {event["type"] for event in person.events}
 
 
 async def test_unavailable_forge_delays_the_task_and_a_wrong_base_fails_it(

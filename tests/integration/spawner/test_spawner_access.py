@@ -82,7 +82,6 @@ ASKED: tuple[Request[Any], ...] = (
     Download(sandbox="sbx-1", transfer="trf-1", path="a"),
 )
 """One of each that is about a living sandbox."""
-each = pytest.mark.parametrize("request_", ASKED, ids=lambda request: type(request).__name__)
 
 
 async def refused(bus: Bus, request: Request[Any], project: str = "p1") -> Any:
@@ -94,31 +93,31 @@ async def refused(bus: Bus, request: Request[Any], project: str = "p1") -> Any:
 # --- what is refused before a worker is asked ---------------------------------------------------------------------
 
 
-@each
-async def test_unknown_sandbox_is_reported(live: LiveState, client: Bus, request_: Request[Any]) -> None:
+async def test_unknown_sandbox_is_reported(live: LiveState, client: Bus) -> None:
     """No request is passed on without a record, even if another project has a sandbox of that name."""
     await live.sandboxes.create((await make_record(live, "sbx-2")).model_copy(update={"project": "p2"}))
-    problem = await refused(client, request_)
-    assert (problem.code, problem.field) == (Code.NOT_FOUND, "sandbox")
-    assert "sbx-1" in problem.message
-    assert "p1" in problem.message
+    for request in ASKED:
+        problem = await refused(client, request)
+        assert (problem.code, problem.field) == (Code.NOT_FOUND, "sandbox"), request
+        assert "sbx-1" in problem.message
+        assert "p1" in problem.message
 
 
-@each
-async def test_request_to_an_ended_sandbox_is_a_conflict(live: LiveState, client: Bus, request_: Request[Any]) -> None:
+async def test_request_to_an_ended_sandbox_is_a_conflict(live: LiveState, client: Bus) -> None:
     """The error has the reason of the sandbox's end."""
     await make_record(live, state=S.TERMINATED, reason="expired")
-    problem = await refused(client, request_)
-    assert (problem.code, problem.message) == (Code.CONFLICT, "sandbox sbx-1 has ended (expired)")
+    for request in ASKED:
+        problem = await refused(client, request)
+        assert (problem.code, problem.message) == (Code.CONFLICT, "sandbox sbx-1 has ended (expired)"), request
 
 
-@each
-async def test_paused_sandbox_is_a_conflict(live: LiveState, client: Bus, request_: Request[Any]) -> None:
+async def test_paused_sandbox_is_a_conflict(live: LiveState, client: Bus) -> None:
     """The error states how to continue: its worker is frozen, and would not reply."""
     await make_record(live, state=S.PAUSED, pause_wanted=True)
-    problem = await refused(client, request_)
-    assert (problem.code, problem.message) == (Code.CONFLICT, "sandbox sbx-1 is paused")
-    assert problem.remedy == "`sandherd sandboxes resume sbx-1`"
+    for request in ASKED:
+        problem = await refused(client, request)
+        assert (problem.code, problem.message) == (Code.CONFLICT, "sandbox sbx-1 is paused"), request
+        assert problem.remedy == "`sandherd sandboxes resume sbx-1`"
 
 
 async def test_stopping_sandbox_refuses_requests(live: LiveState, client: Bus) -> None:
@@ -127,17 +126,13 @@ async def test_stopping_sandbox_refuses_requests(live: LiveState, client: Bus) -
     assert (await refused(client, ASKED[0])).message == "sandbox sbx-1 is ending (cancelled)"
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [*ASKED, DownloadChunk(sandbox="sbx-1", artifact="dwn-1")],
-    ids=lambda request: type(request).__name__,
-)
-async def test_fleet_has_no_sandbox(live: LiveState, herd: Broker, request_: Request[Any]) -> None:
+async def test_fleet_has_no_sandbox(live: LiveState, herd: Broker) -> None:
     """An operator, who may access every project, has to name one."""
     await make_record(live)
     async with herd.bus(P.OPERATOR) as operator:
-        problem = await refused(operator, request_, "fleet")
-    assert (problem.code, problem.field) == (Code.INVALID_FIELD, "project")
+        for request in (*ASKED, DownloadChunk(sandbox="sbx-1", artifact="dwn-1")):
+            problem = await refused(operator, request, "fleet")
+            assert (problem.code, problem.field) == (Code.INVALID_FIELD, "project"), request
 
 
 async def test_client_reaches_no_sandbox_of_another_project(live: LiveState, herd: Broker) -> None:
@@ -147,24 +142,19 @@ async def test_client_reaches_no_sandbox_of_another_project(live: LiveState, her
         assert (await refused(stranger, ASKED[0], "p2")).code is Code.NOT_FOUND
 
 
-@pytest.mark.parametrize(
-    ("reference_", "code"),
-    [
+async def test_invalid_reference_is_refused_before_the_worker(live: LiveState, client: Bus) -> None:
+    """A reference over the cap (which is named), with a wrong chunk count, or another's is refused."""
+    await make_record(live)
+    for invalid, code in (
         (reference(MIB + 1), Code.TOO_LARGE),
         (reference(MIB, chunks=7), Code.INVALID_FIELD),
         (reference(MIB, subject="sandherd.v1.artifact.p1.sbx-2.upl-1"), Code.INVALID_FIELD),
         (reference(MIB, subject="sandherd.v1.artifact.p1.sbx-1.>", artifact=">"), Code.INVALID_FIELD),
-    ],
-)
-async def test_invalid_reference_is_refused_before_the_worker(
-    live: LiveState, client: Bus, reference_: ArtifactRef, code: Code
-) -> None:
-    """A reference over the cap (which is named), with a wrong chunk count, or another's is refused."""
-    await make_record(live)
-    request = Upload(sandbox="sbx-1", transfer="trf-1", path="a", artifact=reference_, sha256=DIGEST)
-    problem = await refused(client, request)
-    assert (problem.code, problem.field) == (code, "artifact")
-    assert code is not Code.TOO_LARGE or "1048576 (1 MiB)" in problem.message
+    ):
+        request = Upload(sandbox="sbx-1", transfer="trf-1", path="a", artifact=invalid, sha256=DIGEST)
+        problem = await refused(client, request)
+        assert (problem.code, problem.field) == (code, "artifact"), invalid
+        assert code is not Code.TOO_LARGE or "1048576 (1 MiB)" in problem.message
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -59,28 +59,27 @@ async def test_repeated_creation_is_one_sandbox(spawner: Make, person: Any) -> N
     assert person.types(name).count("sandbox.requested") == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "spec", "field", "told"),
-    [
-        ("sbx-a", {"runtime": "nowhere"}, "spec.runtime", "there is: process"),
-        ("sbx-a", {"profile": "none-such"}, "spec.profile", "there is: small"),
-        ("sbx-a", {"limits": SandboxLimits(memory_mb=4096)}, "spec.limits.memory_mb", "at most 1024"),
-        ("sbx-a", {"ttl_seconds": 5000}, "spec.ttl_seconds", "at most 1h"),
-        ("mine", {}, "sandbox", "begins with 'sbx-'"),
-    ],
+UNAVAILABLE: Final[tuple[tuple[str, dict[str, Any], str, str], ...]] = (
+    ("sbx-a", {"runtime": "nowhere"}, "spec.runtime", "there is: process"),
+    ("sbx-b", {"profile": "none-such"}, "spec.profile", "there is: small"),
+    ("sbx-c", {"limits": SandboxLimits(memory_mb=4096)}, "spec.limits.memory_mb", "at most 1024"),
+    ("sbx-d", {"ttl_seconds": 5000}, "spec.ttl_seconds", "at most 1h"),
+    ("mine", {}, "sandbox", "begins with 'sbx-'"),
 )
-async def test_unavailable_sandbox_is_refused(
-    spawner: Make, person: Any, name: str, spec: dict[str, Any], field: str, told: str
-) -> None:
+"""The name and the specification of a sandbox, the field that is refused, and a part of the reason."""
+
+
+async def test_unavailable_sandbox_is_refused(spawner: Make, person: Any) -> None:
     """A sandbox that can't be made as requested is refused at once, with the field and what is allowed."""
     caps = SandboxLimits(memory_mb=1024, cpu_seconds=604_800, open_files=65_536, processes=32_768)
     async with spawner(caps=caps, max_ttl=3600, profiles={"small": {}}).running():
-        await person.create(name, **spec)
-        await person.hears(name, "sandbox.refused")
-        said = person.said(name, "sandbox.refused")
-        assert (said["command"], said["field"]) == ("spawner.create_sandbox", field)
-        assert told in said["reason"]
-        assert await person.sandbox(name) is None
+        for name, spec, field, reason in UNAVAILABLE:
+            await person.create(name, **spec)
+            await person.hears(name, "sandbox.refused")
+            refused = person.said(name, "sandbox.refused")
+            assert (refused["command"], refused["field"]) == ("spawner.create_sandbox", field)
+            assert reason in refused["reason"]
+            assert await person.sandbox(name) is None
 
 
 async def test_missing_capacity_is_refused_without_a_queue(spawner: Make, person: Any) -> None:
@@ -199,17 +198,16 @@ async def test_task_in_an_expired_sandbox_fails(spawner: Make, person: Any) -> N
         await person.all_gone()
 
 
-@pytest.mark.parametrize("kind", [PauseSandbox, ResumeSandbox, ExtendSandbox, TerminateSandbox])
-async def test_command_for_a_missing_or_ended_sandbox_is_refused(
-    spawner: Make, person: Any, kind: Callable[..., Command]
-) -> None:
-    """The refusal states that there is no such sandbox, or that it has ended."""
+async def test_command_for_a_missing_sandbox_is_refused(spawner: Make, person: Any) -> None:
+    """The refusal states that there is no such sandbox."""
     more: dict[Any, dict[str, Any]] = {ExtendSandbox: {"seconds": 5}, TerminateSandbox: {"reason": ""}}
+    kinds: tuple[Callable[..., Command], ...] = (PauseSandbox, ResumeSandbox, ExtendSandbox, TerminateSandbox)
     async with spawner().running():
-        name = new_name("sbx")
-        await person.command(kind(sandbox=name, **more.get(kind, {})), name)
-        await person.hears(name, "sandbox.refused")
-        assert f"there is no sandbox {name}" in person.said(name, "sandbox.refused")["reason"]
+        for kind in kinds:
+            name = new_name("sbx")
+            await person.command(kind(sandbox=name, **more.get(kind, {})), name)
+            await person.hears(name, "sandbox.refused")
+            assert f"there is no sandbox {name}" in person.said(name, "sandbox.refused")["reason"]
 
 
 async def test_ended_sandbox_is_neither_paused_nor_extended(spawner: Make, person: Any) -> None:

@@ -269,8 +269,8 @@ async def test_partly_mounted_disk_is_completed(open_sized: Open, plan_for: Plan
 async def test_missing_disk_limit_is_stated(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By default, and on a host without `mkfs.ext4`, sandboxes run without one. `runtimes` and `doctor` read this."""
-    assert (await open_process("")).capabilities.disk == "none"
+    """With 0, and on a host without `mkfs.ext4`, sandboxes run without one. `runtimes` and `doctor` read this."""
+    assert (await open_process("", disk_megabytes=0)).capabilities.disk == "none"
     monkeypatch.setattr(disk_images, "_SBIN", str(tmp_path))
     runtime = await open_process(PRELUDE + "tell(ran=True)", disk_megabytes=SIZE)
     assert runtime.capabilities.disk == "none"

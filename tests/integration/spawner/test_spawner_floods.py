@@ -4,15 +4,19 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import nats.errors
 import pytest
 from nats.aio.client import Client
 
-from sandherd.bus.connection import Bus, BusError, Identity
+from sandherd.bus.connection import BusError, Identity
 from sandherd.bus.connection_list import BrokerConnections
+from sandherd.bus.identity import Registrar, SpawnerKeys, bearer, write_secret
 from sandherd.bus.identity.keys import Key, KeyKind
+from sandherd.bus.identity.revocation import FOREVER, Revoker, account_token, push_token, system_line
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.requests import AskCredential
 from sandherd.contracts.states import SANDBOX_ENDED
@@ -177,14 +181,70 @@ async def test_disconnected_sandbox_gets_no_new_credential(herd: Broker, spawner
             assert b"cut off" in reply or b"has ended" in reply
 
 
-async def test_client_with_too_many_connections_keeps_the_first(herd: Broker, spawner: Spawn, person: Any) -> None:
-    """Above the setting the newest ones of one credential are closed; the first still works."""
+async def test_excess_connections_of_a_client_revoke_its_credential(herd: Broker, spawner: Spawn, person: Any) -> None:
+    """All of its connections are closed for ever; other users of the project, and a new credential, work."""
+    path = herd.home / "creds" / "crowd.creds"
+    write_secret(path, Registrar(herd.identity).mint_person(Principal.CLIENT, "crowd", project="p1"))
     async with spawner(person_connections=4).running(), AsyncExitStack() as stack:
-        mine: list[Bus] = [
-            await stack.enter_async_context(herd.bus(Principal.CLIENT, project="crowd")) for _ in range(8)
-        ]
-        async with asyncio.timeout(PATIENCE):
-            while not all(bus.reconnects for bus in mine[4:]):
-                await asyncio.sleep(0.05)
-        assert [bus.reconnects for bus in mine[:4]] == [0, 0, 0, 0]
+        crowd: list[Client] = []
+        with suppress(nats.errors.Error, OSError):  # from its revocation on it can open none
+            for _ in range(400):
+                crowd.append(await client_of(herd, path))
+                stack.push_async_callback(crowd[-1].close)
+                await asyncio.sleep(0.02)
+        for client in crowd:
+            await closed(client)
+        await person.hears("crowd", "credential.revoked")
+        found = person.said("crowd", "credential.revoked")
+        assert (found["public_key"], found["role"], found["limit"]) == (public_key_of(path), "client", 4)
+        with pytest.raises((nats.errors.Error, OSError)):
+            await client_of(herd, path)
+        write_secret(path, Registrar(herd.identity).mint_person(Principal.CLIENT, "crowd", project="p1"))
+        again = await client_of(herd, path)
+        await again.flush(timeout=PATIENCE)
+        await again.close()
         assert await person.submit(["true"])
+        assert person.bus.reconnects == 0
+
+
+async def test_revoked_credential_stays_revoked(herd: Broker, spawner: Spawn) -> None:
+    """After a token of the users' account without a list, as `sandherd identity push` sends, and after a restart."""
+    path = herd.credentials(Principal.CLIENT, project="p1")
+    now = datetime.now(UTC)
+    async with spawner().running() as _, herd.bus(Principal.SPAWNER) as bus:
+        keys = SpawnerKeys.read(herd.spawner_identity)
+        async with Revoker.open(herd.url, keys, bus.js) as revoker:
+            assert revoker.people is not None
+            await revoker.people.revoke({public_key_of(path): FOREVER}, now)
+            assert await refuses(herd, path)
+            async with system_line(herd.url, keys.claims_credentials) as system:
+                later = int(now.timestamp()) + 2
+                await push_token(system, account_token(keys.people or {}, {}, keys.operator_signing, later))
+            client = await client_of(herd, path)
+            await closed(client)
+            assert await refuses(herd, path)
+    await herd.kill()
+    await herd.restart()
+    assert await refuses(herd, path)
+
+
+def public_key_of(path: Path) -> str:
+    return bearer(path.read_text()).public_key
+
+
+async def client_of(herd: Broker, path: Path) -> Client:
+    """A connection with a user's credential that is not opened again when it is closed."""
+    client = Client()
+    inbox = bearer(path.read_text()).inbox.encode()
+    identity = Identity.file(path)
+    await client.connect(herd.url, inbox_prefix=inbox, allow_reconnect=False, error_cb=_ignore, **identity.options())
+    return client
+
+
+async def refuses(herd: Broker, path: Path) -> bool:
+    """Whether the broker refuses this credential."""
+    try:
+        await (await client_of(herd, path)).close()
+    except (nats.errors.Error, OSError):
+        return True
+    return False

@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -145,30 +145,44 @@ async def test_schedule_is_paused_triggered_resumed_and_deleted_by_commands(
     assert len([event for event in person.unique() if event["type"] == "task.submitted"]) == 1
 
 
-@pytest.mark.parametrize("overlap", ["skip", "cancel_other", "buffer_one", "allow"])
+OVERLAPS: Final[tuple[tuple[str, Overlap], ...]] = (
+    ("skips", "skip"),
+    ("cancels", "cancel_other"),
+    ("waits", "buffer_one"),
+    ("allows", "allow"),
+)
+
+
 async def test_overlap_policy_applies_while_a_task_runs(
-    scheduling: Callable[[], Service], person: Any, herd: Broker, clock: Clock, overlap: Overlap
+    scheduling: Callable[[], Service], person: Any, herd: Broker, clock: Clock
 ) -> None:
     """The second due time is skipped, cancels the first task, waits for it, or starts a second one."""
     async with scheduling().running(), Herd.connect(context_of(herd)) as alice:
-        await alice.create_schedule("often", spec(*SLEEPER), cron="*/10 * * * *", overlap=overlap)
-        first = (await decided(person, alice, "often", await due(alice, "often", clock))).runs[0].task
-        moment = await due(alice, "often", clock)
-        second = f"often-{moment:%Y%m%dt%H%Mz}"
-        if overlap == "buffer_one":
-
-            async def waits() -> bool:
-                return (await alice.schedule("often")).waiting == moment
-
-            await person.eventually(waits)
-            await alice.cancel(first or "")
-        view = await decided(person, alice, "often", moment)
-        assert view.runs[0].outcome == ("skipped" if overlap == "skip" else "started")
-        state = (await person.task(first)).state
-        assert (state == "cancelled") == (overlap in {"cancel_other", "buffer_one"})
-        assert view.running == ([first] if overlap == "skip" else [first, second] if overlap == "allow" else [second])
-        await alice.cancel_all(batch="schedule-often")
+        for name, overlap in OVERLAPS:
+            await check_overlap(person, alice, clock, name, overlap)
+            await alice.delete_schedule(name)
         await person.all_gone()
+
+
+async def check_overlap(person: Any, alice: Herd, clock: Clock, name: str, overlap: Overlap) -> None:
+    """Two due times of a schedule with this policy; its tasks are cancelled at the end."""
+    await alice.create_schedule(name, spec(*SLEEPER), cron="*/10 * * * *", overlap=overlap)
+    first = (await decided(person, alice, name, await due(alice, name, clock))).runs[0].task
+    moment = await due(alice, name, clock)
+    second = f"{name}-{moment:%Y%m%dt%H%Mz}"
+    if overlap == "buffer_one":
+
+        async def waits() -> bool:
+            return (await alice.schedule(name)).waiting == moment
+
+        await person.eventually(waits)
+        await alice.cancel(first or "")
+    view = await decided(person, alice, name, moment)
+    assert view.runs[0].outcome == ("skipped" if overlap == "skip" else "started")
+    state = (await person.task(first)).state
+    assert (state == "cancelled") == (overlap in {"cancel_other", "buffer_one"})
+    assert view.running == ([first] if overlap == "skip" else [first, second] if overlap == "allow" else [second])
+    await alice.cancel_all(batch=f"schedule-{name}")
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ from sandherd.contracts.requests import (
 from sandherd.contracts.subjects import ARTIFACT, DELIVER, OUTPUT, Principal
 from sandherd.stack.broker import Broker
 from sandherd_worker.processes import SANDBOX_VARIABLE
+from tests.drivers.forked_drivers import Fork, start_worker
 from tests.integration.worker.desk import Desk
 from tests.patience import PATIENCE
 from tests.polling import eventually as wait_until
@@ -53,7 +54,9 @@ class Sandbox:
         # Its own count, as a runtime shows it: the machine's counts kills for memory of other tests, too.
         self.group.mkdir()
         (self.group / "memory.events").write_text("oom_kill 0\n")
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: asyncio.subprocess.Process | Fork | None = None
+        self.cold = False
+        """Whether workers are new processes: where the start is the claim. Otherwise they are forks."""
         self.environment: dict[str, str] = {}
         self._stored: dict[str, tuple[int, list[tuple[str, bytes, dict[str, str]]]]] = {}
         """By subject, the last sequence that was read, and the messages up to it."""
@@ -143,7 +146,11 @@ class Sandbox:
 
     async def start(self, *arguments: str, **environment: str) -> Self:
         """Start the worker."""
+        variables = {**self.variables(), **environment}
         with self.log.open("ab") as log:
+            if not (self.cold or self.within):
+                self.process = await start_worker(arguments, variables, self.work, log.fileno())
+                return self
             self.process = await asyncio.create_subprocess_exec(
                 *self.within,
                 sys.executable,
@@ -151,7 +158,7 @@ class Sandbox:
                 "sandherd_worker.main",
                 *arguments,
                 cwd=self.work,
-                env={**self.variables(), **environment},
+                env=variables,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

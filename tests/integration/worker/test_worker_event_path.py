@@ -81,6 +81,7 @@ async def test_path_of_an_event_matches_the_documentation(
     request.addfinalizer(partial(os.close, opened))
     ready = event("agent.message", content="ready", content_length=5)
     sandbox.task("; ".join([ready, *(f"read go < {gate}; {CALL}" for _ in range(EVENTS)), f"read go < {gate}"]))
+    sandbox.cold = True  # each program records which files it runs, from its start
     await sandbox.start(**traced.environment, SANDHERD_HEARTBEAT_INTERVAL="3600")
     await stored(database, "agent.message")
     worker, ingest = (architecture_paths.steps("an event", part) for part in ("Line to broker", "Broker to Postgres"))

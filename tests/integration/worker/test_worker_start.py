@@ -7,10 +7,17 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import WorkerExec
 from sandherd.contracts.subjects import Principal
 from sandherd_worker.exits import ExitCode
+
+
+@pytest.fixture(autouse=True)
+def _cold(sandbox: Any) -> None:
+    sandbox.cold = True
 
 
 def kinds(events: list[Any]) -> list[str]:

@@ -6,8 +6,14 @@ from pathlib import Path
 import pytest
 
 import sandherd.contracts
-from sandherd.bus.errors import BusError
-from sandherd.bus.replies import read_reply
+from sandherd.bus.errors import (
+    BusError,
+    LeaderlessError,
+    PublishFailedError,
+    StreamFullError,
+    SubjectFullError,
+)
+from sandherd.bus.replies import read_acknowledgement, read_reply
 from sandherd.contracts.requests import REQUESTS
 
 REPLIES = Path(sandherd.contracts.__file__).parent / "golden" / "v1" / "replies"
@@ -29,3 +35,24 @@ def test_reply_of_another_shape_is_refused() -> None:
     """A missing field is an error."""
     with pytest.raises(BusError, match="invalid reply"):
         read_reply(b'{"ok": {"newer": 1}}', REQUESTS["spawner.list_runtimes"].Answer)
+
+
+def test_acknowledgement_of_a_publish_is_read_by_its_code() -> None:
+    """The number of a stored message, and for each reason why it was not stored the error that decides on a retry."""
+    stored = read_acknowledgement("a", b'{"stream": "EVENTS", "seq": 7, "domain": "hub"}')
+    assert (stored.stream, stored.seq, stored.duplicate) == ("EVENTS", 7, False)
+    assert read_acknowledgement("a", b'{"stream": "EVENTS", "seq": 7, "duplicate": true}').duplicate
+    for code, description, expected in (
+        (10071, "wrong last sequence: 4", PublishFailedError),
+        (10077, "maximum messages exceeded", StreamFullError),
+        (10077, "maximum messages per subject exceeded", SubjectFullError),
+        (10008, "no leader", LeaderlessError),
+        (None, None, PublishFailedError),
+    ):
+        error = {"error": {"code": 400, "err_code": code, "description": description}}
+        with pytest.raises(BusError) as raised:
+            read_acknowledgement("a", json.dumps(error).encode())
+        assert type(raised.value) is expected
+    for reply in (b"{}", b'{"stream": "EVENTS"}'):
+        with pytest.raises(PublishFailedError, match="no acknowledgement"):
+            read_acknowledgement("a", reply)

@@ -19,11 +19,11 @@ def test_program_that_is_no_list_of_strings_is_refused(argv: Any) -> None:
     for make in (lambda: task_spec("x", argv), lambda: command("sbx-one", argv)):
         with pytest.raises(HerdError) as raised:
             make()
-        assert (raised.value.problem.code, str(raised.value)) == (Code.INVALID_FIELD, TEXT)
+        assert (raised.value.problem.code, str(raised.value)[: len(TEXT)]) == (Code.INVALID_FIELD, TEXT)
         assert (raised.value.problem.field, bool(raised.value.problem.remedy)) == ("argv", True)
     with pytest.raises(HerdError) as raised:
         ordered([{"name": "one", "text": "x", "argv": argv}])
-    assert str(raised.value) == f"one: {TEXT}"
+    assert str(raised.value).startswith(f"one: {TEXT}")
 
 
 def test_program_may_be_any_sequence() -> None:

@@ -92,6 +92,33 @@ def test_file_without_tasks_is_refused(tmp_path: Path, text: str) -> None:
         read(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"tasks: [\n", "neither YAML nor JSON: line 2, column 1: expected the node content, but found"),
+        (b"\tx: 1", "line 1, column 1: found character '\\t' that cannot start any token"),
+        (b"\xff\xfe", "neither YAML nor JSON: it is not UTF-8 text"),
+    ],
+)
+def test_fault_of_a_file_is_named_with_its_place(tmp_path: Path, text: bytes, says: str) -> None:
+    """In one sentence, without the parser's drawing of the line and its own names of files."""
+    path = tmp_path / "tasks.yaml"
+    path.write_bytes(text)
+    with pytest.raises(HerdError) as raised:
+        read(path)
+    assert says in raised.value.line
+    assert "unicode string" not in raised.value.line
+    assert "^" not in raised.value.line
+
+
+@pytest.mark.parametrize(("value", "shown"), [(True, '"true"'), (3, '"3"')])
+def test_argument_that_yaml_read_as_another_type_is_named(value: object, shown: str) -> None:
+    """`argv: [true]` in a file is not the program `true`: the error says what to put in quotes."""
+    with pytest.raises(HerdError, match="argv has to be a list of strings: put") as raised:
+        ordered([entry("a", argv=[value])])
+    assert shown in raised.value.line
+
+
 def test_example_is_valid() -> None:
     """The batch in the help can be submitted."""
     found = read(Path(__file__).parents[3] / "examples" / "batch" / "tasks.yaml")

@@ -58,7 +58,7 @@ def wanted_commands() -> set[str]:
         "harness": "install list",
         "image": "build context",
         "subscriptions": "create list delete",
-        "credentials": "create",
+        "credentials": "create revoke",
         "secrets": "set list delete",
         "artifacts": "list get",
         "branches": "list show fetch push pr merge delete diff",

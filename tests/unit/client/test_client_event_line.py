@@ -174,3 +174,16 @@ def test_a_long_diff_is_truncated() -> None:
 def test_a_gap_is_described(missing: MissingRange, words: str) -> None:
     """What could not be shown is named exactly."""
     assert words in gap(missing)
+
+
+def test_messages_and_budgets_are_lines_with_units() -> None:
+    """What a user follows names no raw fields: who sent how much, and how much of a budget was used, with its unit."""
+    shown = {}
+    for stored in golden():
+        event = decoder.from_history(stored)
+        shown[event.type] = event.data.summarize()
+    of_messages = [line for name, line in shown.items() if name.startswith(("message.", "approval.", "monitor.budget"))]
+    assert len(of_messages) > 10
+    assert [line for line in of_messages if re.search(r"\w=", line)] == []
+    assert re.fullmatch(r"msg-\S+, \w+ from \S+, \d+ characters?", shown["message.queued"])
+    assert "USD of" in shown["monitor.budget_exceeded"]

@@ -53,6 +53,9 @@ COMMAND = ["--", "true"]
         (["projects", "set", "web"], "there is nothing to change; give a limit or default"),
         (["--home", "", "status"], "'--home': it must not be empty"),
         (["--credentials", "", "status"], "'--credentials': it must not be empty"),
+        (["status", "--home", "x"], "--home goes before the command: `sandherd --home VALUE status`"),
+        (["tasks", "list", "--context", "x"], "`sandherd --context VALUE tasks list`"),
+        (["secrets", "set", "a", "p4ss"], "a secret's value is no argument, which other users could read"),
     ],
 )
 def test_invalid_value_is_one_sentence_about_the_option(

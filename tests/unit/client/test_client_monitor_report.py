@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from sandherd.cli.options import Format
+from sandherd.cli.render.monitor import show_monitored
 from sandherd.cli.render.monitor_report import show_report
-from sandherd.contracts.requests import MonitorReport
+from sandherd.contracts.requests import MonitorReport, MonitorView
 
 SINCE = "2026-11-20T12:00:00Z"
+LINE = {"scope": "project", "project": "demo", "window": "day", "budget": "cost"}
 
 
 class OneReport:
@@ -38,9 +40,17 @@ async def test_all_parts_are_shown_without_control_characters(capsys: pytest.Cap
         "reasons": ["sbx-2 and sbx-1 edit the same lines"],
         "findings": [finding],
         "finding_count": 1,
-        "interventions": [{"sandbox": "sbx-1", "interventions": 3, "findings": ["loop"]}],
-        "budgets": [{"budget": "cost of the project", "limit": 100, "used": 80}],
-        "needs": [{"sandbox": "sbx-2", "reason": "waiting", "since": SINCE}],
+        "interventions": [
+            {
+                "sandbox": "sbx-1",
+                "interventions": 1,
+                "findings": ["loop"],
+                "last": [{"number": 1, "rule": "loop", "step": "nudge", "decided_at": SINCE, "outcome": "ignored"}],
+            }
+        ],
+        "outcomes": {"ignored": 1},
+        "budgets": [LINE | {"limit": 100, "used": 80, "share": 0.8, "metered": False}],
+        "needs": [{"sandbox": "sbx-2", "reason": "paused", "since": SINCE, "approval_id": "pause-1"}],
     }
     text = await shown(OneReport(mode="inform", projects=[project(**parts)]), capsys)
     for part in (
@@ -49,11 +59,33 @@ async def test_all_parts_are_shown_without_control_characters(capsys: pytest.Cap
         "conflict (lines)",
         "informed",
         "loop",
-        "cost of the project",
+        "1 ignored",
+        "nudge",
+        "80%+",
+        "pause-1",
     ):
         assert part in text
-    assert "waiting" in text
+    assert "budgets are unknown" not in text
     assert "\x1b[2J" not in text
+
+
+async def test_ledgers_that_are_not_read_are_stated(capsys: pytest.CaptureFixture[str]) -> None:
+    """No budgets and unknown budgets look different."""
+    herd = OneReport(mode="report", projects=[project(budgets=None)])
+    assert "budgets are unknown" in await shown(herd, capsys)
+
+
+def test_spending_of_a_sandbox_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is not reported is `unmetered`, and no zero; a ledger that can't be read is stated."""
+    times = dict.fromkeys(("as_of", "started_at", "last_sign_at"), SINCE)
+    view = {"project": "demo", "sandbox": "sbx-1", "task": "task-1", "phase": "running", "max_intervention": "nudge"}
+    known = MonitorView.model_validate(view | times | {"spending": [LINE | {"metered": False}]})
+    show_monitored(known)
+    text = capsys.readouterr().out
+    assert "unmetered" in text
+    assert "0.00" not in text
+    show_monitored(known.model_copy(update={"spending": None}))
+    assert "Spending is unknown" in capsys.readouterr().out
 
 
 async def test_a_conductor_that_is_off_is_stated(capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,3 +113,9 @@ def test_task_stands_for_its_sandbox() -> None:
     assert asyncio.run(sandbox_of(cast("Herd", Known()), SANDBOX)) == SANDBOX
     with pytest.raises(HerdError, match="has no sandbox yet"):
         asyncio.run(sandbox_of(cast("Herd", Known()), OTHER))
+
+
+def test_name_of_neither_kind_is_an_error_about_both() -> None:
+    """Where a task may stand for its sandbox, the user may have meant either."""
+    with pytest.raises(HerdError, match="there is no sandbox or task nope"):
+        asyncio.run(sandbox_of(cast("Herd", Known()), "nope"))

@@ -1,5 +1,6 @@
 """What the documents name is there: pages, headings, commands with their options, and settings."""
 
+import ast
 import json
 import re
 import shlex
@@ -20,6 +21,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 INDEX = ROOT / "docs" / "README.md"
 COMMANDS = typer.main.get_command(build())
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+COMMAND_IN_TEXT = re.compile(r"`(sandherd [^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -58,9 +60,18 @@ def test_index_links_to_every_page() -> None:
 def shown(page: Path) -> Iterator[str]:
     """Our command, as a page shows it: on lines of its own, and within sentences."""
     text = page.read_text(encoding="utf-8")
-    yield from re.findall(r"`(sandherd [^`\n]+)`", FENCED.sub("", text))
+    yield from COMMAND_IN_TEXT.findall(FENCED.sub("", text))
     for block in re.findall(r"^```(?:sh|console)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         yield from re.findall(r"^(?:\$ )?(?:[A-Z_]+=\S+ )*(sandherd .+)", block, re.MULTILINE)
+
+
+def texts(source: Path) -> Iterator[str]:
+    """The strings of a Python file; each value that is filled into one is a `…`."""
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
 
 
 def words_of(line: str) -> Iterator[str]:
@@ -99,6 +110,14 @@ def _letters(option: str) -> set[str]:
 def test_every_documented_command_exists(page: Path) -> None:
     """Its options exist too."""
     assert {line: unknown(line) for line in shown(page) if unknown(line)} == {}
+
+
+def test_every_command_in_a_message_exists() -> None:
+    """Errors, remedies and help name commands that can be typed, with their options; what varies stands for a value."""
+    sources = [path for folder in ("libs", "services") for path in (ROOT / folder).rglob("*.py")]
+    lines = {line: path.name for path in sources for text in texts(path) for line in COMMAND_IN_TEXT.findall(text)}
+    assert len(lines) > 100
+    assert {line: name for line, name in lines.items() if "--…" not in line and unknown(line)} == {}
 
 
 @pytest.mark.parametrize("name", ["README", "security", "backup", "sizing"])

@@ -8,7 +8,13 @@ import pytest
 import yaml
 
 from sandherd.cli.exit_status import status_of
-from sandherd.cli.parse.repository import co_author, project_repository, refuse_other_trees, repository_source
+from sandherd.cli.parse.repository import (
+    SubmodulesChoice,
+    co_author,
+    project_repository,
+    refuse_other_trees,
+    repository_source,
+)
 from sandherd.cli.scheduled_task import scheduled_task
 from sandherd.client.errors import HerdError
 from sandherd.client.repositories.source import RepositorySource
@@ -30,9 +36,14 @@ def source(repo: str | None = URL, **options: Any) -> RepositorySource | None:
 def test_options_become_a_repository() -> None:
     """All of them; without one, a new branch that is pushed and has what the agent leaves."""
     assert source(None) is None
-    found = source(base="main", ticket="#7", join=True, no_push=True, no_commit_rest=True)
-    assert found == RepositorySource(url=URL, base="main", ticket="#7", join=True, push=False, commit_rest=False)
-    assert found.of_url() == Repository(url=URL, base="main", ticket="#7", join=True, push=False, commit_rest=False)
+    recursive = SubmodulesChoice.RECURSIVE
+    found = source(
+        base="main", ticket="#7", join=True, no_push=True, no_commit_rest=True, submodules=recursive, lfs=True
+    )
+    expected: dict[str, Any] = {"base": "main", "ticket": "#7", "join": True, "push": False, "commit_rest": False}
+    expected |= {"url": URL, "submodules": "recursive", "lfs": True}
+    assert found == RepositorySource(**expected)
+    assert found.of_url() == Repository(**expected)
     plain = source()
     assert plain is not None
     assert plain.of_url() == Repository(url=URL)
@@ -51,6 +62,8 @@ def test_options_become_a_repository() -> None:
         ({"join": True, "ticket": "7", "branch": "x"}, "--join "),
         ({"repo": None, "base": "main"}, "--base "),
         ({"repo": None, "no_commit_rest": True}, "--no-commit-rest "),
+        ({"repo": None, "submodules": SubmodulesChoice.FALSE}, "--submodules "),
+        ({"repo": ".", "lfs": True}, "--lfs "),
     ],
     ids=str,
 )
@@ -79,8 +92,11 @@ def test_default_repository_of_a_project_is_named_by_its_url() -> None:
     """With the options that all its tasks have; `run` opts out of it, which excludes a repository."""
     options: dict[str, Any] = {"base": "next", "no_push": True, "no_commit_rest": True}
     assert project_repository(None, base=None, no_push=False, no_commit_rest=False) is None
-    found = project_repository(URL, **options)
-    assert found == ProjectRepository(url=URL, base="next", push=False, commit_rest=False)
+    found = project_repository(URL, **options, submodules=SubmodulesChoice.TRUE, lfs=True)
+    expected: dict[str, Any] = {"url": URL, "base": "next", "push": False, "commit_rest": False}
+    expected |= {"submodules": True, "lfs": True}
+    assert found == ProjectRepository(**expected)
+    assert found.of_task() == Repository(**expected)
     for repo, remedy in ((".", "https://HOST/OWNER/NAME"), (None, "--repo")):
         with pytest.raises(HerdError) as refused:
             project_repository(repo, **options)
@@ -182,6 +198,7 @@ def test_matrix_has_a_repository_for_each_combination(tmp_path: Path) -> None:
         ({"path": ".", "push": True}, "repository"),
         ({"url": URL, "join": True}, "repository"),
         ({"url": URL, "commit_rest": "perhaps"}, "repository.commit_rest"),
+        ({"url": URL, "submodules": "all"}, "repository.submodules"),
         ({}, "repository"),
         ([URL], "repository"),
         (7, "repository"),

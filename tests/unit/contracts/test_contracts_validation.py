@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.decoder import read_command, read_event
 from sandherd.contracts.envelope import MAX_EVENT_BYTES
 from sandherd.contracts.errors import Code, ContractError
@@ -229,6 +230,14 @@ def test_unknown_kind_is_not_repeated_but_expected_ones_are_named() -> None:
     problem = ContractError.from_validation(caught.value).problem
     assert SECRET not in problem.model_dump_json()
     assert "'command', 'claude'" in problem.message
+
+
+@pytest.mark.parametrize("limits", [SECRET, f"cost={SECRET}", {"tokens": SECRET}])
+def test_limit_that_is_not_understood_is_not_repeated(limits: Any) -> None:
+    """The validator of budgets writes its own messages."""
+    with pytest.raises(ValidationError) as caught:
+        BudgetLimits.model_validate(limits)
+    assert SECRET not in ContractError.from_validation(caught.value).problem.model_dump_json()
 
 
 @given(documents, st.data())

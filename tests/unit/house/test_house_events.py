@@ -83,16 +83,16 @@ def test_what_an_agent_may_emit_is_not_inherited() -> None:
 
 def test_states_of_two_kinds_are_different() -> None:
     """A task and a sandbox may both fail; one is not taken for the other."""
-    assert types_with_state([TaskState.FAILED]) == {"task.failed"}
-    assert types_with_state([SandboxState.FAILED, SandboxState.RUNNING]) == {
+    assert types_with_state([TaskState.FAILED], EVENTS) == {"task.failed"}
+    assert types_with_state([SandboxState.FAILED, SandboxState.RUNNING], EVENTS) == {
         *("sandbox.failed", "sandbox.running", "sandbox.resumed"),
     }
 
 
 def test_an_end_of_a_task_or_sandbox_closes_its_source() -> None:
     """Whoever waits for the end of an entity has then all its events, unless it is retried."""
-    ends = types_with_state([TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED])
-    ends |= types_with_state([SandboxState.TERMINATED, SandboxState.FAILED])
+    ends = types_with_state([TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED], EVENTS)
+    ends |= types_with_state([SandboxState.TERMINATED, SandboxState.FAILED], EVENTS)
     assert {name for name in ends if not EVENTS[name].closes_source} == set()
 
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from monitor.assessment.allowance import Allowance
 from monitor.assessment.answer import Answer, assessed
-from monitor.assessment.case import MAX_RECORDS, MAX_TEXT, MAX_WISHES, Case, case_of
+from monitor.assessment.case import MAX_RECORDS, MAX_TEXT, MAX_WISHES, WISHES, Case, case_of
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EVENTS, EventData
 from sandherd.contracts.names import derived_uuid
@@ -43,7 +43,10 @@ def used(number: int, command: str) -> Envelope[EventData]:
 
 
 def case(*events: Envelope[EventData], rule: str = "no_progress") -> Case:
-    return case_of(rule, "no edit for 30 turns", [started(), *events])
+    """The case of events, of which each is read as one of those that it is."""
+    asked = [one for one in events if isinstance(one.data, WISHES)]
+    done = [one for one in events if not isinstance(one.data, WISHES)]
+    return case_of(rule, "no edit for 30 turns", [started(), *asked], done)
 
 
 def test_prompt_has_the_task_the_users_messages_and_the_calls_and_no_prose_or_results() -> None:
@@ -94,7 +97,7 @@ def test_size_of_a_case_is_limited() -> None:
 def test_verdict_without_existing_evidence_is_none(evidence: list[int]) -> None:
     """A model that cites nothing, or a record that does not exist, has given no verdict; its tokens count."""
     result = assessed(Answer(verdict="working", evidence=evidence), case(used(1, "a"), used(2, "b")), 70)
-    assert (result.verdict, result.failure, result.tokens) == (None, "no_evidence", 70)
+    assert (result.verdict, result.failure, result.tokens, result.through) == (None, "no_evidence", 70, 0)
 
 
 def test_verdict_cites_events() -> None:
@@ -102,6 +105,7 @@ def test_verdict_cites_events() -> None:
     result = assessed(Answer(verdict="at_fault", evidence=[2, 2]), case(used(1, "a"), used(2, "b")), 70)
     assert result.verdict == "at_fault"
     assert result.evidence == (UUID(str(derived_uuid(T0, 2))),)
+    assert result.through == 3
 
 
 def test_unsure_needs_no_evidence() -> None:

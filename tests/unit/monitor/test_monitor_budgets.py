@@ -16,6 +16,7 @@ from monitor.budgets.book import Book
 from monitor.budgets.decisions import Limit
 from monitor.budgets.ledger import Mark, ProjectLedger, TaskLedger
 from sandherd.contracts.budgets import BudgetLimits, HerdBudgets, WindowLimits
+from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.records import SandboxSummary, SandboxUsage
 
 T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -47,6 +48,37 @@ def test_differences_are_charged_once() -> None:
     for again in (use(Used(150, 30, 2), sequence=2), use(Used(100, 10, 1)), use(NOTHING, sequence=3)):
         assert ledger.charged(read, [again], T0) is read
     assert day(ledger.charged(read, [use(Used(149, 31, 0), sequence=4)], T0)) == Used(150, 31, 2)
+
+
+def test_amounts_beyond_the_maximum_of_a_contract_can_be_stated() -> None:
+    """Reports of hostile sandboxes, and grants of a client, add up to at most what a reply and an event can have."""
+    most = Used(*[MAX_WHOLE] * 4)
+    usage = SandboxUsage(input_tokens=MAX_WHOLE, output_tokens=MAX_WHOLE, cost_micro_usd=MAX_WHOLE)
+    times: dict[str, Any] = {"started_at": T0, "updated_at": T0}
+    summary = SandboxSummary(project="p1", sandbox="sbx-1", state="finished", sequence=1, spending=usage, **times)
+    assert SandboxUse.of(summary).used.tokens == MAX_WHOLE
+    book = ledger.charged(ProjectLedger(project="p1"), [use(most), use(most, "sbx-2")], T0)
+    limited = WindowLimits(day=BudgetLimits(tokens=1), month=BudgetLimits(cost_micro_usd=1))
+    for limit in decisions.limits_of_windows("p1", book.hours, [limited], T0):
+        assert decisions.line_of(limit, {}).used == MAX_WHOLE
+    task = TaskLedger(project="p1", task="task-1", budget=BudgetLimits(tokens=1))
+    for name in ("one", "two"):
+        task = ledger.with_grant(task, name, BudgetLimits(tokens=MAX_WHOLE))
+    assert [decisions.line_of(limit, {}).limit for limit in decisions.limits_of_task(task, (), BudgetLimits())][1] == (
+        MAX_WHOLE
+    )
+
+
+def test_largest_ledger_of_a_project_fits_in_a_message() -> None:
+    """With as many ended sandboxes as are stored, with the longest names and the largest amounts."""
+    most = Used(*[MAX_WHOLE] * 4)
+    names = [f"sbx-{number:059d}" for number in range(ledger.MAX_CHARGED + 100)]
+    uses = [use(most, name, state="ended", sequence=MAX_WHOLE) for name in names]
+    book = ledger.charged(ProjectLedger(project="p" * 63), uses, T0)
+    hours = dict.fromkeys(range(500_000, 500_000 + ledger.STORED_HOURS), most)
+    full = book.model_copy(update={"hours": hours})
+    assert len(full.charged) == ledger.MAX_CHARGED
+    assert len(full.model_dump_json(exclude_defaults=True)) < 900 * 1024
 
 
 totals = st.builds(Used, *(st.integers(0, 1000) for _ in range(4)))
@@ -219,7 +251,7 @@ def test_book_ignores_older_and_unreadable_summaries() -> None:
     book.change_summary("p1.sbx-1", summary(4, turns=9), 2)
     book.change_summary("p1.sbx-2", b"{}", 3)
     assert [one.used.turns for one in book.uses_of("p1", "t")] == [4]
-    assert book.unreadable == ["p1.sbx-2"]
+    assert book.unreadable == {"p1.sbx-2"}
     task = book.task("p1", "t", T0).value
     book.change_ledger(task.key, task.model_dump_json(exclude_defaults=True).encode(), 9)
     book.change_summary("p1.sbx-1", None, 4)
@@ -254,3 +286,14 @@ def test_invalid_limits_are_refused(text: str) -> None:
     """Money without a currency, no amount, a part of a token, and unknown kinds."""
     with pytest.raises(ValidationError):
         BudgetLimits.model_validate(text)
+
+
+@pytest.mark.parametrize("text", ["s3cret", "cost=s3cret", "turns=5,s3cret=1"])
+def test_refused_limits_are_not_quoted(text: str) -> None:
+    """The text may be anything that a client has sent; the refusal names the place instead."""
+    with pytest.raises(ValidationError) as limits:
+        BudgetLimits.model_validate(text)
+    with pytest.raises(ValidationError) as budgets:
+        HerdBudgets.model_validate(f"task.cost=5usd,{text},project.{text}")
+    for error in (*limits.value.errors(), *budgets.value.errors()):
+        assert "s3cret" not in error["msg"]

@@ -12,7 +12,8 @@ from monitor.conductor.evidence import Scene
 from monitor.conductor.ledger import MAX_FINDINGS, MAX_PAIR, Ledger
 from monitor.conductor.members import TaskContext
 from monitor.conductor.policy import Policy
-from monitor.conductor.report import report_of
+from monitor.conductor.report import MAX_REPLY, fitting, report_of
+from sandherd.contracts.requests.monitor_report import HindranceView, MonitorReport, ProjectReport
 from sandherd.settings import Settings
 from tests.unit.monitor.conductor_scenes import NO_CONTEXT, PROJECT, World, at, edit, summary
 
@@ -305,6 +306,32 @@ def test_the_report_names_findings_interventions_and_who_needs_a_user(desk: Desk
     assert report.recommendations == [
         "let the earlier one finish before sbx-2 is continued: `sandherd sandboxes pause`"
     ]
+
+
+def test_reports_of_all_projects_fit_in_a_reply() -> None:
+    """Also those of projects whose agents edit files with the longest paths; each still has its count and status."""
+    paths = [f"{number:03d}".ljust(400, "p") for number in range(20)]
+    row: dict[str, Any] = {
+        "finding_id": "1",
+        "kind": "dependency",
+        "sandbox": "sbx-1",
+        "task": "task-1",
+        "other": "x",
+        "since": at(0),
+    }
+    findings = [HindranceView(paths=paths, **row)] * 30
+    known: dict[str, Any] = {
+        "coherence_score": 0.1,
+        "status": "conflicted",
+        "sandboxes": 2,
+        "findings": findings,
+        "finding_count": 30,
+    }
+    reports = [ProjectReport(project=f"p{number}", **known) for number in range(100)]
+    shown = fitting(reports)
+    assert fitting(reports[:2]) == reports[:2]
+    assert len(MonitorReport(mode="report", projects=shown).model_dump_json()) < MAX_REPLY + 64 * 1024
+    assert {(one.finding_count, one.status, bool(one.findings)) for one in shown} == {(30, "conflicted", True)}
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,21 @@ def test_state_of_a_sandbox_is_bounded(story: Story) -> None:
     assert manifest.sandboxes == 1
 
 
+@pytest.mark.parametrize(
+    ("begin", "end", "field"),
+    [("agent.tool_use", "agent.tool_result", "tool_use_id"), ("agent.exec_started", "agent.exec_completed", "exec_id")],
+)
+def test_call_ids_of_any_length_use_little_memory(story: Story, begin: str, end: str, field: str) -> None:
+    """A sandbox chooses them: of calls in flight and of ended ones, little is remembered; each ends its own call."""
+    long = [f"{number}-{'x' * 20_000}" for number in range(MAX_CALLS)]
+    begun = reduce(fold, [story.seen("agent.started"), *(story.seen(begin, **{field: one}) for one in long)], None)
+    ended = reduce(fold, [story.seen(end, **{field: one}) for one in long], begun)
+    assert begun is not None
+    assert ended is not None
+    assert (len(begun.in_flight), len(ended.in_flight)) == (MAX_CALLS, 0)
+    assert max(map(len, (repr(begun), repr(ended)))) < 100_000
+
+
 def test_late_event_does_not_restore_an_ended_sandbox(story: Story) -> None:
     """A sandbox's state is dropped at its end; a tombstone keeps late events out; tombstones are bounded."""
     herd = herd_of([story.seen("agent.started"), story.seen("sandbox.terminated"), story.seen("agent.heartbeat")])

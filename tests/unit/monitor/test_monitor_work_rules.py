@@ -335,3 +335,18 @@ def test_parts_are_small_and_survive_a_snapshot(work: WorkSession) -> None:
     for rule in own:
         part = part_of(state, rule.RULE, ALL)
         assert len(TypeAdapter(type(part)).dump_json(part)) < 2048, rule.RULE.name
+
+
+def test_generated_files_are_neither_new_contents_nor_edits(story: Any) -> None:
+    """One list for both: what programs write proves no progress of a loop, and needs no check."""
+    herd = Herd()
+    herd.fold(story.seen("agent.started"))
+    generated = ("logs/run.txt", "tmp/a.py", ".coverage", "report-1.xml", "out.log", "uv.lock", "x/.cache/y.py")
+    for number, path in enumerate((*generated, "src/main.py")):
+        herd.fold(
+            story.seen("agent.file_edited", file_path=path, change_type="modified", content_sha256=f"{number:064}")
+        )
+    herd.fold(story.seen("agent.completed"))
+    state = herd.live["p1", "sbx-1"]
+    assert state.new_contents == 1
+    assert state.parts["unverified_end"].edits == 1

@@ -56,6 +56,7 @@ STRUCTURED: dict[str, list[Any]] = {
 NAMED: dict[str, list[Any]] = {
     "runtimes": [["docker"], ["daytona"], ["process"]],
     "forward_env": [["ONE"], ["ONE", "TWO"], ["THREE"]],
+    "lfs_hosts": [["one.example"], ["two.example", "three.example"], ["four.example"]],
     "repository_hosts": [["one.example"], ["http://two.example:3000"], ["a.example", "b.example:8443"]],
     "forges": [
         ["gitlab=https://one.example"],

@@ -104,6 +104,19 @@ def client(
     )
 
 
+def test_credential_with_too_many_connections_repeatedly_is_revoked() -> None:
+    """One that has too many at three checks within a minute, and none that had them for a shorter time, or rarely."""
+    crowd = [connection(number, principal=Principal.CLIENT) for number in range(8)]
+    few, larger = crowd[:5], [*crowd, connection(9, principal=Principal.CLIENT)]
+    found = judged(crowd, few, larger, few, crowd)
+    assert [len(result.abuses) for result in found] == [0, 0, 0, 0, 1]
+    assert [(abuse.user.public_key, abuse.connections) for abuse in found[-1].abuses] == [("Usbx-a", 9)]
+    meter = FloodMeter(LIMITS)
+    rare = [meter.evaluate(crowd, 31.0 * number) for number in range(20)]
+    assert all(result.closed and not result.abuses for result in rare)
+    assert not any(result.abuses for result in judged(*[few] * 100))
+
+
 def closed(*looks: list[BrokerConnection]) -> list[list[int]]:
     """The connections closed at each look after the first."""
     return [[row.number for row in result.closed] for result in judged(*looks)[1:]]

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from sandherd.contracts.states import BranchState
-from spawner.repositories.mirror_limits import FoundMirror, MirrorLimits, may_be_removed, unneeded
+from spawner.repositories.mirror_limits import (
+    COLLECTED_EVERY,
+    FoundMirror,
+    MirrorLimits,
+    collection_is_due,
+    may_be_removed,
+    unneeded,
+)
 from spawner.repositories.record import BranchRecord
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
@@ -65,3 +72,11 @@ def test_record_of_an_ended_branch_is_removed_after_its_age(
         "updated_at": NOW - 2 * DAY,
     }  # fmt: skip
     assert may_be_removed(BranchRecord.model_validate(values | changes), NOW, DAY) is expected
+
+
+def test_garbage_of_a_mirror_that_stays_too_large_is_collected_rarely() -> None:
+    """The same refs need the same objects; others may need fewer, and are collected every ten minutes at most."""
+    assert collection_is_due(None, "refs", 0)
+    assert not collection_is_due(("refs", 0), "refs", 10 * COLLECTED_EVERY)
+    assert not collection_is_due(("refs", 0), "other", COLLECTED_EVERY - 1)
+    assert collection_is_due(("refs", 0), "other", COLLECTED_EVERY)

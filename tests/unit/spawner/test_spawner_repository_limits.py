@@ -191,6 +191,36 @@ async def test_one_project_can_not_stop_another() -> None:
     running.cancel()
 
 
+async def test_one_host_can_not_stop_another() -> None:
+    """Two projects have work at a host that does not respond; a third one has a local repository."""
+    hung, done = asyncio.Event(), asyncio.Event()
+    working: list[str] = []
+
+    async def work(key: str) -> bool:
+        if key == "p3.local":
+            done.set()
+            return False
+        working.append(key)
+        if len(working) == 3:
+            hung.set()
+        await asyncio.Event().wait()
+        return False
+
+    def host_of(key: str) -> str | None:
+        return None if key == "p3.local" else "https://hangs.example"
+
+    queue = WorkQueue(work, Backoff(1, 1), at_once=4, of_project=2, of_host=3, host_of=host_of)
+    running = asyncio.create_task(queue.run())
+    for key in ("p1.a", "p1.b", "p2.a", "p2.b"):
+        queue.request(key)
+    async with asyncio.timeout(PATIENCE):
+        await hung.wait()
+        queue.request("p3.local")
+        await done.wait()
+    running.cancel()
+    assert working == ["p1.a", "p1.b", "p2.a"]
+
+
 async def test_requests_do_not_shorten_the_backoff() -> None:
     """A repository that does not respond is not asked again at each request."""
     worked: list[str] = []

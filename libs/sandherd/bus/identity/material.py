@@ -71,12 +71,17 @@ _SPAWNER_KEYS: Final = {
     "joiner": KeyKind.ACCOUNT,
 }
 CLAIMS_CREDENTIALS: Final = "claims.creds"
+_PEOPLE_CLAIMS: Final = "people.json"
 CONNECTIONS_CREDENTIALS: Final = "connections.creds"
 
 
 @dataclass(frozen=True)
 class SpawnerKeys:
-    """The spawner's keys for minting and revoking. `account` has the sandboxes' account claims without revocations."""
+    """The spawner's keys for minting and revoking.
+
+    `account` has the claims of the sandboxes' account without revocations, and `people` those of the users' account;
+    it is None in the keys of a version that did not revoke users' credentials.
+    """
 
     operator_signing: Key
     worker: Key
@@ -84,11 +89,14 @@ class SpawnerKeys:
     account: Claims
     claims_credentials: Path
     connections_credentials: Path
+    people: Claims | None = None
 
     @classmethod
     def read(cls, directory: Path) -> "SpawnerKeys":
         """The keys in `<identity>/spawner`. Raises `FileNotFoundError` or `ValueError`."""
+        people = directory / _PEOPLE_CLAIMS
         return cls(
+            people=json.loads(people.read_text()) if people.exists() else None,
             operator_signing=Key.read(directory / "operator-signing.nk"),
             worker=Key.read(directory / "worker.nk"),
             joiner=Key.read(directory / "joiner.nk"),
@@ -137,26 +145,22 @@ class HerdIdentity:
         """A key that is used only for setting up."""
         return Key.read(self.root / f"{name}.nk")
 
-    def tokens(self, held: str | None, now: int) -> BrokerTokens:
-        """The tokens to start the broker with. `held` is the sandboxes' account token that it already has, if any.
+    def tokens(self, held: str | None, now: int, held_people: str | None = None) -> BrokerTokens:
+        """The tokens to start the broker with.
 
-        An account is signed again only if this version's permissions differ, the sandboxes' then with the revocations
+        `held` is the token of the sandboxes' account that it already has, and `held_people` that of the users', if any.
+        An account is signed again only if this version's permissions differ, these two then with the revocations
         in force: of two tokens issued in the same second the broker uses the one that it is started with.
         """
-        wanted = self._account_claims()
-        if self._stored_claims("sandboxes") != wanted["sandboxes"]:
-            held_revocations = revocations(held) if held else {}
-            held = None
-            self._write_account("sandboxes", wanted["sandboxes"], now, held_revocations)
-        for name in PUSHED_ACCOUNTS:
-            if self._stored_claims(name) != wanted[name]:
-                self._write_account(name, wanted[name], now, {})
+        known = {"sandboxes": held, "people": held_people}
+        for name, wanted in self._account_claims().items():
+            if self._stored_claims(name) != wanted:
+                token = known.pop(name, None)
+                self._write_account(name, wanted, now, revocations(token) if token else {})
         accounts = {
-            self.root_key(name).public: (self.broker / f"{name}.jwt").read_text()
+            self.root_key(name).public: known.get(name) or (self.broker / f"{name}.jwt").read_text()
             for name in ("system", *ACCOUNT_KEYS.values())
         }
-        if held:
-            accounts[self.root_key("sandboxes").public] = held
         return BrokerTokens((self.broker / "operator.jwt").read_text(), self.root_key("system").public, accounts)
 
     def _write_tokens(self, now: int) -> None:
@@ -200,8 +204,9 @@ class HerdIdentity:
         }
 
     def _claims_path(self, name: str) -> Path:
-        """The file of an account's claims: the sandboxes' is the spawner's, which signs them at each revocation."""
-        return self.spawner / "account.json" if name == "sandboxes" else self.root / f"{name}.json"
+        """The file of an account's claims: the spawner's for those that it signs again at each revocation."""
+        signed = {"sandboxes": self.spawner / "account.json", "people": self.spawner / _PEOPLE_CLAIMS}
+        return signed.get(name, self.root / f"{name}.json")
 
     def _stored_claims(self, name: str) -> Claims | None:
         path = self._claims_path(name)

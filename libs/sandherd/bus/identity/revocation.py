@@ -1,15 +1,16 @@
-"""Revoking credentials before they expire: a list that all spawners share, and the account token that contains it.
+"""Revoking credentials before they expire: lists that all spawners share, and the account tokens that contain them.
 
-A revoked key is listed until its last token has expired, and then removed. A key takes about 94 bytes in the account's
-token, which has to stay below the broker's message limit, so the list has at most `MAX_KEYS` keys: those of workers,
-which expire within an hour, before those of joiners, which may be valid for hours and only allow requesting a
+There is one list for the account of sandboxes and one for that of users. A revoked key is listed until its last token
+has expired, and then removed; one of a token without an expiry is never removed. A key takes about 94 bytes in the
+account's token, which has to stay below the broker's message limit, so a list has at most `MAX_KEYS` keys: those of
+workers, which expire within an hour, before those of joiners, which may be valid for hours and only allow requesting a
 credential, which is refused.
 """
 
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
 from typing import Final
@@ -26,8 +27,11 @@ from sandherd.bus.identity.material import SpawnerKeys
 from sandherd.bus.kv import bucket_of
 
 BUCKET: Final = "revocations"
-_KEY: Final = "list"
+_SANDBOXES: Final = "list"
+_PEOPLE: Final = "people"
 MAX_KEYS: Final = 4000
+FOREVER: Final = datetime(2999, 1, 1, tzinfo=UTC)
+"""The end of a token without an expiry."""
 _SKEW: Final = 60
 """How long a key stays listed after its token has expired, in seconds: clocks of two machines may differ by this."""
 
@@ -51,20 +55,26 @@ def account_token(account: Claims, revoked: Mapping[str, int], signing: Key, now
 
 
 class RevocationList:
-    """The list in its bucket, changed by compare-and-set so that several spawners may share it."""
+    """A list in the bucket, changed by compare-and-set so that several spawners may share it."""
 
-    def __init__(self, bucket: KeyValue) -> None:
+    def __init__(self, bucket: KeyValue, key: str = _SANDBOXES) -> None:
         self._bucket = bucket
+        self._key = key
 
     @classmethod
     def of(cls, js: JetStreamContext) -> "RevocationList":
-        """The list of this broker."""
+        """The list of this broker's sandboxes."""
         return cls(bucket_of(js, BUCKET))
+
+    @classmethod
+    def of_people(cls, js: JetStreamContext) -> "RevocationList":
+        """The list of this broker's users."""
+        return cls(bucket_of(js, BUCKET), _PEOPLE)
 
     async def read(self) -> tuple[dict[str, int], int]:
         """The list and its revision; an empty one at revision 0 before the first change."""
         try:
-            entry = await self._bucket.get(_KEY)
+            entry = await self._bucket.get(self._key)
         except KeyNotFoundError:
             return {}, 0
         return json.loads(entry.value or b"{}"), entry.revision or 0
@@ -77,56 +87,71 @@ class RevocationList:
             if wanted == held:
                 return held, revision
             try:
-                return wanted, await self._bucket.update(_KEY, json.dumps(wanted).encode(), last=revision)
+                return wanted, await self._bucket.update(self._key, json.dumps(wanted).encode(), last=revision)
             except KeyWrongLastSequenceError:
                 continue  # another spawner wrote first: retry on its list
 
 
-class Revoker:
-    """Used by the spawner: writes the list and pushes it to the broker. Use `Revoker.open`."""
+class AccountRevoker:
+    """Writes the list of one account and pushes its token to the broker, signed by the operator's signing key."""
 
-    def __init__(self, system: Bus, shared: RevocationList, keys: SpawnerKeys) -> None:
+    def __init__(self, system: Bus, shared: RevocationList, account: Claims, signing: Key) -> None:
         self._system = system
         self._shared = shared
-        self._keys = keys
-
-    @classmethod
-    @asynccontextmanager
-    async def open(cls, url: str, keys: SpawnerKeys, js: JetStreamContext) -> AsyncIterator["Revoker"]:
-        """Connect to the system account with the one credential that may push the account's token.
-
-        `js` is the spawner's own connection, for the bucket.
-        """
-        async with system_line(url, keys.claims_credentials) as system:
-            yield cls(system, RevocationList.of(js), keys)
+        self._account = account
+        self._signing = signing
 
     async def revoke(self, keys: Mapping[str, datetime], now: datetime) -> None:
         """Refuse these public keys until their tokens expire; connections that use them are closed.
 
         Idempotent. Raises `RevocationFailedError`, or what the bucket raises; then call it again.
         """
-        await self._publish(keys, now)
-
-    async def sync(self, now: datetime) -> None:
-        """Push the account as it is in the spawner's keys, with the whole list: once at start.
-
-        After an upgrade the account's permissions may differ, and a broker that got a new token of the account has no
-        list.
-        """
-        await self._publish({}, now)
-
-    async def _publish(self, keys: Mapping[str, datetime], now: datetime) -> None:
         moment = int(now.timestamp())
         listed, revision = await self._shared.change({key: int(end.timestamp()) for key, end in keys.items()}, moment)
         while True:
-            await push_token(
-                self._system, account_token(self._keys.account, listed, self._keys.operator_signing, moment)
-            )
+            await push_token(self._system, account_token(self._account, listed, self._signing, moment))
             latest, latest_revision = await self._shared.read()
             if latest_revision == revision:
                 return
             # Another spawner wrote meanwhile, and this push may have replaced its push: push the merged list.
             listed, revision = latest, latest_revision
+
+    async def revoked(self) -> frozenset[str]:
+        """The public keys that are listed. Raises what the bucket raises."""
+        return frozenset((await self._shared.read())[0])
+
+
+class Revoker(AccountRevoker):
+    """Used by the spawner: revokes credentials of sandboxes, and of users by `people`. Use `Revoker.open`.
+
+    `people` is None where the spawner's keys are of a version that had no claims of the account of users.
+    """
+
+    def __init__(self, system: Bus, js: JetStreamContext, keys: SpawnerKeys) -> None:
+        super().__init__(system, RevocationList.of(js), keys.account, keys.operator_signing)
+        users = RevocationList.of_people(js)
+        signing = keys.operator_signing
+        self.people = AccountRevoker(system, users, keys.people, signing) if keys.people else None
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, keys: SpawnerKeys, js: JetStreamContext) -> AsyncIterator["Revoker"]:
+        """Connect to the system account with the one credential that may push the tokens of accounts.
+
+        `js` is the spawner's own connection, for the bucket.
+        """
+        async with system_line(url, keys.claims_credentials) as system:
+            yield cls(system, js, keys)
+
+    async def sync(self, now: datetime) -> None:
+        """Push both accounts as they are in the spawner's keys, with the whole lists: once at start.
+
+        After an upgrade the account's permissions may differ, and a broker that got a new token of the account has no
+        list.
+        """
+        await self.revoke({}, now)
+        if self.people:
+            await self.people.revoke({}, now)
 
 
 @asynccontextmanager

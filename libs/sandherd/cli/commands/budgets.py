@@ -6,15 +6,12 @@ import typer
 
 from sandherd.cli.completion import task_names
 from sandherd.cli.options import Format, Output, Project, example, group
-from sandherd.cli.render.table import Column
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
-    from sandherd.contracts.requests import BudgetLine, BudgetList
+    from sandherd.contracts.requests import BudgetList
 
 app = group("Budgets: list, show; grant a task more; set those of projects and the herd.", "sandherd budgets list")
-HEADER = ("SCOPE", "NAME", "WINDOW", "BUDGET", "USED", "LIMIT", Column("GRANTED", 1), "STATE")
-
 _TASK = "task-01k2w0p6x8e3mb1y9c4hqn5dzr"
 
 
@@ -115,20 +112,8 @@ def set_budget(
 
 
 def _show(found: "BudgetList", output: Format) -> int:
+    from sandherd.cli.render.budgets import HEADER, rows
     from sandherd.cli.render.console import answer
 
-    answer(output, found, HEADER, [_row(line) for line in found.budgets], name=lambda row: str(row[1]))
+    answer(output, found, HEADER, rows(found.budgets), name=lambda row: str(row[1]))
     return 0
-
-
-def _row(line: "BudgetLine") -> tuple[object, ...]:
-    from sandherd.contracts.budgets import amount_text
-
-    def text(amount: int | None) -> str | None:
-        return None if amount is None else amount_text(line.budget, amount)
-
-    used = f"{text(line.used)}{'' if line.metered else '+'}" if line.used or line.metered else "unmetered"
-    state = "exceeded" if line.exceeded_at else "warned" if line.warned_at else None
-    granted = text(line.granted) if line.granted else None
-    name = line.task or line.project or "herd"
-    return (line.scope, name, line.window, line.budget, used, text(line.limit), granted, state)

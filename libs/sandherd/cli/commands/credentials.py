@@ -1,4 +1,4 @@
-"""`sandherd credentials`: create. Needs the herd's keys."""
+"""`sandherd credentials`: create, revoke. Needs the herd's keys."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandherd.cli.options import Format, Output, Project, example, group
+from sandherd.cli.parse.durations import ONE_MINUTE, Wait
 
 if TYPE_CHECKING:
     from sandherd.bus.identity import Bearer
@@ -23,7 +24,11 @@ class PersonRole(StrEnum):
 
 
 _SUBSCRIBER = "sandherd credentials create --role subscriber --project default"
-app = group("Credentials of users and programs: create.", _SUBSCRIBER)
+app = group("Credentials of users and programs: create, revoke.", _SUBSCRIBER)
+Identity = Annotated[
+    Path | None,
+    typer.Option("--identity", metavar="DIR", help="Folder with the herd's keys [default: the local stack's]."),
+]
 
 
 @app.command(
@@ -39,10 +44,10 @@ def create_credential(
     life: Annotated[
         str | None, typer.Option("--life", metavar="TIME", help="Lifetime: 12h, 90d [default: no expiry].")
     ] = None,
-    identity: Annotated[
-        Path | None,
-        typer.Option("--identity", metavar="DIR", help="Folder with the herd's keys [default: the local stack's]."),
-    ] = None,
+    identity: Identity = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the file, for example one that was revoked.")
+    ] = False,
     project: Project = None,
     output: Output = Format.TABLE,
 ) -> int:
@@ -59,8 +64,41 @@ def create_credential(
     if file is None:
         check_home(context.home)
     path = file or context.home / "creds" / f"{_named(role, context)}.creds"
+    if not replace:
+        _check_new(path)
     made = _mint(context, role, path, identity or context.home / "identity", seconds(life, "--life") if life else None)
     known = {"role": role.value, "project": made.project, "file": str(path), "expires_at": made.expires_at}
+    if output.is_json:
+        document(output, known)
+    else:
+        facts(known)
+    return 0
+
+
+@app.command("revoke", epilog=example("sandherd credentials revoke ada.creds"))
+def revoke_credential(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The credential of a user or a program, or a copy.")],
+    *,
+    identity: Identity = None,
+    wait: Wait = ONE_MINUTE,
+    output: Output = Format.TABLE,
+) -> int:
+    """Revoke a credential: the broker closes its connections and refuses it.
+
+    This needs the herd's keys and its broker. Another one is created with `sandherd credentials create --replace`.
+    """
+    import asyncio
+
+    from sandherd.admin.revocation import revoke_user
+    from sandherd.cli.render.console import document, facts
+    from sandherd.cli.session import where
+    from sandherd.telemetry import logs
+
+    logs.configure("client", "critical")
+    context = where(ctx)
+    who = asyncio.run(revoke_user(context.nats_url, identity or context.home / "identity", file, wait))
+    known = {"name": who.name, "role": who.principal.value, "project": who.project, "public_key": who.public_key}
     if output.is_json:
         document(output, known)
     else:
@@ -72,8 +110,18 @@ def _named(role: PersonRole, context: "Context") -> str:
     return role.value if role is PersonRole.OPERATOR else f"{role}-{context.project}"
 
 
+def _check_new(path: Path) -> None:
+    """Raises `HerdError` if the file exists."""
+    from sandherd.client.errors import HerdError
+    from sandherd.contracts.errors import Code
+
+    if path.exists():
+        remedy = "name another file with --file, or replace it with --replace"
+        raise HerdError.of(Code.CONFLICT, f"{path} already exists", field="file", remedy=remedy)
+
+
 def _mint(context: "Context", role: PersonRole, path: Path, identity: Path, life: float | None) -> "Bearer":
-    """Create the credential and write it to a new file. Raises `HerdError`, also if the file exists."""
+    """Create the credential and write it to its file. Raises `HerdError`."""
     from sandherd.admin.deployment import reading_keys
     from sandherd.bus.identity import HerdIdentity, Registrar, bearer, write_secret
     from sandherd.client.errors import HerdError
@@ -81,10 +129,6 @@ def _mint(context: "Context", role: PersonRole, path: Path, identity: Path, life
     from sandherd.contracts.names import UnsafeNameError
     from sandherd.contracts.subjects import Principal
 
-    if path.exists():
-        raise HerdError.of(
-            Code.CONFLICT, f"{path} already exists", field="file", remedy="name another file with --file"
-        )
     name = _named(role, context)
     registrar = Registrar(HerdIdentity(identity), lambda: datetime.now(UTC))
     with reading_keys(identity):

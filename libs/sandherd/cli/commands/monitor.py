@@ -22,8 +22,9 @@ By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decide
 
 @app.command("report", epilog=example("sandherd monitor report", "sandherd monitor report -o json"))
 def report(ctx: typer.Context, *, project: Project = None, output: NamelessOutput = Format.TABLE) -> int:
-    """Show how much the sandboxes of a project hinder each other, and which of them need a user.
+    """Show how much the sandboxes of a project hinder each other, and what needs a user.
 
+    With interventions and their outcomes, and what was used of budgets.
     The coherence is 1 if no live sandbox is in an open finding: a file that two of them edit, tasks that seem to be the
     same, or a base or task that has changed underneath one. docs/conductor.md has its formula.
     """
@@ -37,7 +38,11 @@ def report(ctx: typer.Context, *, project: Project = None, output: NamelessOutpu
 def show_sandbox(
     ctx: typer.Context, sandbox: SandboxOrTask, project: Project = None, output: NamelessOutput = Format.TABLE
 ) -> int:
-    """Show what the monitor knows of a sandbox: its calls, how far each rule is from its next step, interventions."""
+    """Show what the monitor knows of a sandbox.
+
+    Its phase, calls in flight, what its task has used of its budgets, how far each rule is from its next step,
+    findings, and interventions with outcomes.
+    """
     from sandherd.cli.names import live_sandbox_of
     from sandherd.cli.views import show_one
 

@@ -8,7 +8,7 @@ import typer
 from sandherd.cli.completion import project_names
 from sandherd.cli.options import Format, Output, example, group
 from sandherd.cli.parse.constraints import ForbidCommand, ForbidPath, Permit, constraints_of
-from sandherd.cli.parse.repository import Base, NoCommitRest, NoPush, project_repository
+from sandherd.cli.parse.repository import Base, Lfs, NoCommitRest, NoPush, SubmodulesOption, project_repository
 from sandherd.contracts.states import SteeringStep
 
 if TYPE_CHECKING:
@@ -116,6 +116,8 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     base: Base = None,
     no_push: NoPush = False,
     no_commit_rest: NoCommitRest = False,
+    submodules: SubmodulesOption = None,
+    lfs: Lfs = False,
     max_intervention: MaxIntervention = None,
     forbid_path: ForbidPath = None,
     forbid_command: ForbidCommand = None,
@@ -127,7 +129,9 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     Creating the same project again changes nothing, with exit status 0; with other limits or defaults it is an error.
     """
     limits = {"tasks": tasks, "sandboxes": sandboxes}
-    repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest)
+    repository = project_repository(
+        repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest, submodules=submodules, lfs=lfs
+    )
     constraints = constraints_of(forbid_path, forbid_command, permit)
     named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
     defaults = {**named, "constraints": constraints, "max_intervention": max_intervention}
@@ -153,6 +157,8 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     base: Base = None,
     no_push: NoPush = False,
     no_commit_rest: NoCommitRest = False,
+    submodules: SubmodulesOption = None,
+    lfs: Lfs = False,
     max_intervention: MaxIntervention = None,
     forbid_path: ForbidPath = None,
     forbid_command: ForbidCommand = None,
@@ -174,7 +180,9 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     submitted later.
     """
     limits = {"tasks": tasks, "sandboxes": sandboxes}
-    repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest)
+    repository = project_repository(
+        repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest, submodules=submodules, lfs=lfs
+    )
     constraints = constraints_of(forbid_path, forbid_command, permit)
     named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
     defaults = {**named, "constraints": constraints, "max_intervention": max_intervention}

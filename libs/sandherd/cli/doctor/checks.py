@@ -28,7 +28,7 @@ MUCH_UNSTORED: Final = 10_000
 STREAM_REMEDY: Final = "check that event-ingest and Postgres keep up; `sandherd audit` shows what is not stored yet"
 DISK_REMEDY: Final = "free space on that file system or enlarge it; the herd continues by itself within 30 s"
 LIMIT_REMEDY: Final = (
-    "run the spawner as root where loop devices can be mounted, with SANDHERD_SANDBOX_DISK_MB above 0; "
+    "run the spawner as root where loop devices can be mounted, without SANDHERD_SANDBOX_DISK_MB=0; "
     "or put its home on a separate file system, so that sandboxes cannot fill any other"
 )
 BROKER_SINCE: Final = (2, 12)

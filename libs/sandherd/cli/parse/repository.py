@@ -9,7 +9,7 @@ import typer
 if TYPE_CHECKING:
     from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.tasks.resume import ResumeSource
-    from sandherd.contracts.repositories import CoAuthor, ProjectRepository
+    from sandherd.contracts.repositories import CoAuthor, ProjectRepository, Submodules
 
 
 class PullRequestChoice(StrEnum):
@@ -26,6 +26,19 @@ class MergeChoice(StrEnum):
     NEVER = "never"
     WHEN_PERMITTED = "when_permitted"
     QUEUE = "queue"
+
+
+class SubmodulesChoice(StrEnum):
+    """Values of `--submodules`."""
+
+    FALSE = "false"
+    TRUE = "true"
+    RECURSIVE = "recursive"
+
+    @property
+    def wanted(self) -> "Submodules":
+        """The same as a field of a repository."""
+        return "recursive" if self is SubmodulesChoice.RECURSIVE else self is SubmodulesChoice.TRUE
 
 
 Repo = Annotated[
@@ -73,6 +86,13 @@ Merge = Annotated[
         "ready, unless the spawner is configured otherwise.",
     ),
 ]
+SubmodulesOption = Annotated[
+    SubmodulesChoice | None,
+    typer.Option("--submodules", help="Check out the repository's submodules, or these and theirs [default: false]."),
+]
+Lfs = Annotated[
+    bool, typer.Option("--lfs", help="Check out the content of files that the repository stores in Git LFS.")
+]
 NoRepo = Annotated[
     bool, typer.Option("--no-repo", help="Work on no repository, also if the project has a default one.")
 ]
@@ -96,6 +116,8 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
     join: bool,
     no_push: bool,
     no_commit_rest: bool,
+    submodules: SubmodulesChoice | None = None,
+    lfs: bool = False,
     pull_request: PullRequestChoice | None = None,
     merge: MergeChoice | None = None,
 ) -> "RepositorySource | None":
@@ -105,15 +127,19 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
 
     others = {"--base": base, "--ticket": ticket, "--branch": branch, "--join": join, "--no-push": no_push}
     others |= {"--no-commit-rest": no_commit_rest, "--pr": pull_request, "--merge": merge}
+    others |= {"--submodules": submodules, "--lfs": lfs}
     if repo is None:
         if used := [option for option, value in others.items() if value]:
             raise _wrong(f"{used[0]} is about a repository", "name it with --repo, also if it is the project's default")
         return None
+    if lfs and "path" in place_of(repo):
+        raise _wrong("--lfs fetches objects from a forge", "name the repository by its URL")
     if join and (branch or not ticket):
         raise _wrong("--join continues the branch of a ticket", "name it with --ticket, and omit --branch")
     wanted = {"open": pull_request, "merge": merge}
     options: dict[str, Any] = {"pull_request": {name: value for name, value in wanted.items() if value} or None}
     options |= {"base": base, "ticket": ticket, "branch": branch, "join": join, "commit_rest": not no_commit_rest}
+    options |= {"submodules": submodules is not None and submodules.wanted, "lfs": lfs}
     try:
         return made(RepositorySource, **place_of(repo), **options, push=False if no_push else None)
     except HerdError as error:
@@ -139,20 +165,28 @@ def co_author(wanted: bool, repo: str | None) -> "CoAuthor | None":  # noqa: FBT
 
 
 def project_repository(
-    repo: str | None, *, base: str | None, no_push: bool, no_commit_rest: bool
+    repo: str | None,
+    *,
+    base: str | None,
+    no_push: bool,
+    no_commit_rest: bool,
+    submodules: SubmodulesChoice | None = None,
+    lfs: bool = False,
 ) -> "ProjectRepository | None":
     """The default repository that the options of a project name; None without `--repo`. Raises `HerdError`."""
     from sandherd.client.errors import made
     from sandherd.contracts.repositories import ProjectRepository
 
     named = repository_source(
-        repo, base=base, ticket=None, branch=None, join=False, no_push=no_push, no_commit_rest=no_commit_rest
-    )
+        repo, base=base, ticket=None, branch=None, join=False, no_push=no_push, no_commit_rest=no_commit_rest,
+        submodules=submodules, lfs=lfs,
+    )  # fmt: skip
     if named is None:
         return None
     if named.is_local:
         raise _wrong("a default repository is named by its URL", "write it as https://HOST/OWNER/NAME")
-    return made(ProjectRepository, url=named.url, base=named.base, push=not no_push, commit_rest=named.commit_rest)
+    same = {name: getattr(named, name) for name in ("url", "base", "commit_rest", "submodules", "lfs")}
+    return made(ProjectRepository, **same, push=not no_push)
 
 
 def refuse_other_trees(

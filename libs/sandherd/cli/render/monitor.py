@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from sandherd.cli.render import budgets
 from sandherd.cli.render.console import table
 from sandherd.cli.render.details import show
 from sandherd.cli.render.table import Column
@@ -13,9 +14,12 @@ _CITED = 4
 
 
 def show_monitored(view: MonitorView) -> None:
-    """Print it: the state, calls in flight, rules, findings, interventions."""
+    """Print it: the state, calls in flight, spending, rules, findings, interventions."""
     show([_state(view), _steering(view)])
     _section("Calls in flight", ("TOOL", "SINCE", "WAITS"), [[c.tool, c.since, c.waits or None] for c in view.calls])
+    if view.spending is None and view.task is not None:
+        write_text("\nSpending is unknown: the ledger of budgets can't be read at present")
+    _section("Spending", budgets.HEADER, budgets.rows(view.spending or ()))
     rules = [_rule(one) for one in view.rules]
     _section("Rules", ("RULE", "STATE", "COUNT", "NEXT STEP", "AT", Column("SEEN", 1)), rules)
     findings = [[f.rule, f.since, f.count, f.summary, _cited(f.evidence)] for f in view.findings]

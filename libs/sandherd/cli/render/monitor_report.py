@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sandherd.cli.options import Format
-from sandherd.cli.render import console
+from sandherd.cli.render import budgets, console
 from sandherd.cli.render.table import Column
 from sandherd.cli.session import Work
 from sandherd.client.herd import Herd
@@ -21,8 +21,9 @@ _FINDINGS: Final = (
     Column("DONE", 1),
 )
 _INTERVENTIONS: Final = ("SANDBOX", "TASK", "GUARDIAN", "INFORMED", Column("PATTERNS", 2))
-_BUDGETS: Final = ("BUDGET", "LIMIT", "USED")
-_NEEDS: Final = ("SANDBOX", "TASK", "REASON", "SINCE")
+_OUTCOMES: Final = ("SANDBOX", "NUMBER", "RULE", "STEP", "DECIDED", "OUTCOME")
+_NEEDS: Final = ("SANDBOX", "TASK", "REASON", "SINCE", Column("APPROVAL", 1))
+_UNREAD: Final = "budgets are unknown: their ledgers can't be read at present"
 
 
 def show_report(output: Format) -> Work:
@@ -48,6 +49,11 @@ def _show(found: MonitorReport, *, wide: bool) -> None:
             if rows:
                 write_text(f"\n{title}")
                 console.table(header, rows, wide=wide)
+    if found.budgets:
+        write_text("\nbudgets of the herd")
+        console.table(budgets.HEADER, budgets.rows(found.budgets), wide=wide)
+    if any(one.budgets is None for one in found.projects):
+        write_text(_UNREAD)
     if found.mode == "off":
         write_text(_OFF)
 
@@ -57,12 +63,13 @@ def _facts(one: ProjectReport) -> dict[str, object]:
         "project": one.project,
         "coherence": f"{one.coherence_score:.2f} ({one.status})",
         "sandboxes": one.sandboxes,
+        "outcomes": ", ".join(f"{count} {outcome}" for outcome, count in sorted(one.outcomes.items())),
         "because": "; ".join(one.reasons),
         "advice": "; ".join(one.recommendations),
     }
 
 
-def _tables(one: ProjectReport) -> list[tuple[str, Sequence[str | Column], list[list[object]]]]:
+def _tables(one: ProjectReport) -> list[tuple[str, Sequence[str | Column], Sequence[Sequence[object]]]]:
     return [
         (f"open findings: {one.finding_count}", _FINDINGS, [_finding(finding) for finding in one.findings]),
         (
@@ -73,8 +80,21 @@ def _tables(one: ProjectReport) -> list[tuple[str, Sequence[str | Column], list[
                 for view in one.interventions
             ],
         ),
-        ("budgets", _BUDGETS, [[view.budget, view.limit, view.used] for view in one.budgets]),
-        ("they need a user", _NEEDS, [[view.sandbox, view.task, view.reason, view.since] for view in one.needs]),
+        (
+            "last interventions",
+            _OUTCOMES,
+            [
+                [view.sandbox, last.number, last.rule, last.step, last.decided_at, last.outcome or "pending"]
+                for view in one.interventions
+                for last in view.last
+            ],
+        ),
+        ("budgets", budgets.HEADER, budgets.rows(one.budgets or ())),
+        (
+            "they need a user",
+            _NEEDS,
+            [[need.sandbox, need.task, need.reason, need.since, need.approval_id] for need in one.needs],
+        ),
     ]
 
 

@@ -12,7 +12,7 @@ from pydantic import ConfigDict
 from sandherd.contracts.decoder import AGENT_SOURCE, read_event
 from sandherd.contracts.envelope import Envelope, parse_separately
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.events import EVENTS, EventData
+from sandherd.contracts.events import EventData, event_model
 from sandherd.contracts.requests import StoredEvent
 from sandherd.contracts.subjects import read_event_subject
 
@@ -47,6 +47,6 @@ def _newer(subject: str, document: bytes) -> Event | None:
 
 def from_history(stored: StoredEvent) -> Event:
     """The event in a reply of the history. Raises `ContractError` if it is invalid."""
-    model = EVENTS.get(str(stored.envelope.get("type")), UnknownEvent)
+    model = event_model(str(stored.envelope.get("type"))) or UnknownEvent
     document = json.dumps(stored.envelope, ensure_ascii=False, separators=(",", ":")).encode()
     return parse_separately(document, model)

@@ -5,13 +5,12 @@ from typing import Any, Final, Literal
 
 from sandherd.contracts.decoder import AGENT_SOURCE
 from sandherd.contracts.envelope import Envelope
-from sandherd.contracts.events import EVENTS
+from sandherd.contracts.events import events_of
 from sandherd.contracts.events.agent import AgentShutdown
 from sandherd.contracts.events.base import types_with_state
 from sandherd.contracts.events.sandbox import SandboxRefused, SandboxRequested
 from sandherd.contracts.events.task import (
     TaskCompleted,
-    TaskEvent,
     TaskFailed,
     TaskRefused,
     TaskRejected,
@@ -22,23 +21,22 @@ from sandherd.contracts.subjects import BY_NAME, PREFIX
 
 Event = Envelope[Any]
 
+_OF_TASKS: Final = events_of("task")
 TASK_START: Final = TaskSubmitted.type
-TASK_RESTARTS: Final = types_with_state([TaskState.PENDING])
+TASK_RESTARTS: Final = types_with_state([TaskState.PENDING], _OF_TASKS)
 """Events of a task that follow an earlier end: another task under its name, or a requested retry."""
 TASK_REFUSED: Final = frozenset({TaskRejected.type, TaskRefused.type})
 """Events that refuse a submitted task: there is none of its name, or another one."""
 SANDBOX_START: Final = SandboxRequested.type
 SANDBOX_REFUSED: Final = SandboxRefused.type
 REFUSALS: Final = TASK_REFUSED | {SANDBOX_REFUSED}
-TASK_ENDS: Final = types_with_state(TASK_ENDED) | {TaskRejected.type}
-SANDBOX_ENDS: Final = types_with_state(SANDBOX_ENDED)
-AGENT_ENDS: Final = frozenset(name for name, model in EVENTS.items() if model.terminal)
+TASK_ENDS: Final = types_with_state(TASK_ENDED, _OF_TASKS) | {TaskRejected.type}
+SANDBOX_ENDS: Final = types_with_state(SANDBOX_ENDED, events_of("sandbox"))
+AGENT_ENDS: Final = frozenset(name for name, model in events_of("agent").items() if model.terminal)
 SPAWNER_SOURCE: Final = "/sandherd/spawner/"
-TASK_TYPES: Final = tuple(sorted(name for name, model in EVENTS.items() if issubclass(model, TaskEvent | TaskRefused)))
-SERVICE_TYPES: Final = tuple(
-    sorted(name for name, model in EVENTS.items() if model.emitted_by in {"message-relay", "monitor"})
-)
-"""Types of events that services publish about a sandbox from their own sources."""
+TASK_TYPES: Final = tuple(sorted(_OF_TASKS))
+SERVICE_TYPES: Final = ("approval.*", "message.*", "monitor.*")
+"""Filters of the events that services publish about a sandbox from their own sources."""
 
 
 def entity_subjects(project: str, entity: str) -> str:

@@ -12,9 +12,9 @@ from sandherd.client.errors import HerdError, made
 from sandherd.contracts.errors import Code
 from sandherd.contracts.model import Model
 from sandherd.contracts.pull_requests import PullRequestOptions
-from sandherd.contracts.repositories import BranchName, Repository, RepositoryUrl, Ticket
+from sandherd.contracts.repositories import BranchName, Repository, RepositoryUrl, Submodules, Ticket
 
-_SAME: Final = ("base", "branch", "ticket", "join", "commit_rest", "pull_request")
+_SAME: Final = ("base", "branch", "ticket", "join", "commit_rest", "pull_request", "submodules", "lfs")
 """The fields that are the same in a task spec."""
 _FILE: Final = "file://"
 _SCP: Final = re.compile(r"[^/\s]+:[^/].*", re.DOTALL)
@@ -43,6 +43,10 @@ class RepositorySource(Model):
     """What is wanted of the branch's pull request. None: as the spawner is configured."""
     push: bool | None = None
     """Whether the branch is pushed whenever it is saved. None: if the repository has a URL."""
+    submodules: Submodules = False
+    """Whether the checkout has the repository's submodules, or these and theirs (`recursive`)."""
+    lfs: bool = False
+    """Whether the checkout has the content of files that are stored in Git LFS. Otherwise it has its pointers."""
 
     @property
     def is_local(self) -> bool:
@@ -65,6 +69,8 @@ class RepositorySource(Model):
             raise ValueError("a local repository is not pushed to: fetch the branch with `sandherd branches fetch`")
         if self.path is not None and self.pull_request is not None:
             raise ValueError("a local repository has no pull requests: omit pull_request")
+        if self.path is not None and self.lfs:
+            raise ValueError("objects of Git LFS are fetched from a forge: name the repository by its URL")
         if self.branch is not None and self.join:
             raise ValueError("name a branch to continue, or join that of the ticket, not both")
         if self.join and self.ticket is None:

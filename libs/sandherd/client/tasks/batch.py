@@ -109,7 +109,17 @@ def _document(path: Path) -> Any:
     except OSError as error:
         raise _error(f"{path}: {error.strerror}", "file", "name a file that can be read") from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise _error(f"{path}: neither YAML nor JSON: {error}", "file", "fix it") from None
+        raise _error(f"{path}: neither YAML nor JSON: {_fault(error)}", "file", "fix it") from None
+
+
+def _fault(error: Exception) -> str:
+    """What is wrong, and in which line; the parser's own text repeats the line with a mark below it."""
+    if isinstance(error, UnicodeDecodeError | RecursionError):
+        return "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else "it is nested too deep"
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    if not isinstance(error, yaml.MarkedYAMLError) or mark is None:
+        return str(error)
+    return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
 
 
 def _entries(document: Any, path: Path) -> list[Mapping[str, Any]]:

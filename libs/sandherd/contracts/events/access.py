@@ -77,7 +77,7 @@ class AgentWorkSaved(AgentEvent):
     """Why there is no archive, or only one of a part; for example, because it would be too large."""
 
     def summarize(self) -> str:
-        return f"{self.files} files for the next attempt" + (f"; {self.left_out}" if self.left_out else "")
+        return f"{counted(self.files, 'file')} of the work tree" + (f"; {self.left_out}" if self.left_out else "")
 
 
 class AgentBranchSaved(AgentEvent):

@@ -1,6 +1,6 @@
 """The base of all events: the type's name, and the facts that consumers decide by, so that none lists types itself."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field
@@ -17,7 +17,8 @@ Tone = Literal["success", "failure", "attention", "action", "output", "input", "
 """How an event is highlighted where events are shown; each program maps it to colours of its own."""
 
 EVENTS: Final[dict[str, type["EventData"]]] = {}
-"""All event types, by name. Filled as the subclasses of `EventData` are defined."""
+"""The event types of the modules that are loaded, by name; `contracts.events.EVENTS` has all. Filled as the subclasses
+of `EventData` are defined."""
 
 
 class EventData(Model):
@@ -120,7 +121,7 @@ class ArtifactRef(Model):
     media_type: str = "text/plain; charset=utf-8"
 
 
-def types_with_state(states: Iterable[State]) -> frozenset[str]:
-    """The types of the events that set one of these states. States of two kinds with the same value are different."""
+def types_with_state(states: Iterable[State], events: Mapping[str, type[EventData]]) -> frozenset[str]:
+    """The types of these events that set one of the states. States of two kinds with the same value are different."""
     wanted = {(type(state), state) for state in states}
-    return frozenset(name for name, model in EVENTS.items() if (type(model.sets_state), model.sets_state) in wanted)
+    return frozenset(name for name, model in events.items() if (type(model.sets_state), model.sets_state) in wanted)

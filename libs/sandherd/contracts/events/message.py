@@ -7,6 +7,7 @@ from sandherd.contracts.events.base import CommandRefusal, Emitter, EventData
 from sandherd.contracts.model import Count, Milliseconds, Moment
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.states import ApprovalState, MessageState, State
+from sandherd.counted import counted
 
 
 class MessageEvent(EventData):
@@ -17,6 +18,9 @@ class MessageEvent(EventData):
     message_id: SafeName
     message_type: str = "user_message"
 
+    def summarize(self) -> str:
+        return f"{self.message_id}, {self.message_type}"
+
 
 class MessageQueued(MessageEvent):
     """The message is stored and waits for its worker."""
@@ -26,6 +30,10 @@ class MessageQueued(MessageEvent):
     content_length: Count
     sender_id: str | None = None
     correlation_id: str | None = None
+
+    def summarize(self) -> str:
+        sender = f" from {self.sender_id}" if self.sender_id else ""
+        return f"{super().summarize()}{sender}, {counted(self.content_length, 'character')}"
 
 
 class MessageDelivered(MessageEvent):
@@ -55,6 +63,9 @@ class MessageExpired(MessageEvent):
     closes_source: ClassVar[bool] = True
     sets_state: ClassVar[State | None] = MessageState.EXPIRED
     waited_ms: Milliseconds
+
+    def summarize(self) -> str:
+        return f"{super().summarize()}, after {self.waited_ms / 1000:.1f} s"
 
 
 class MessageRejected(MessageEvent):

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from sandherd.contracts.budgets import BudgetKind, BudgetLimits, BudgetScope, BudgetWindow
+from sandherd.contracts.budgets import BudgetKind, BudgetLimits, BudgetScope, BudgetWindow, amount_text
 from sandherd.contracts.events.base import CommandRefusal, Emitter, EventData, Tone
 from sandherd.contracts.model import Count, MicroDollars, Moment, Seconds
 from sandherd.contracts.names import SafeName
@@ -98,6 +98,9 @@ class MonitorFindingAssessed(MonitorEvent):
     model: str
     tokens: Count = 0
     """Input and output tokens."""
+    through: Count = 0
+    """The sequence of the last event of the agent that the verdict is based on; the next assessment of this rule begins
+    after it. 0 without a verdict."""
 
     def summarize(self) -> str:
         return f"{self.rule}: {self.verdict or self.failure}"
@@ -306,7 +309,8 @@ class BudgetEvent(MonitorEvent):
 
     def summarize(self) -> str:
         window = "" if self.window == "total" else f" of a {self.window}"
-        return f"{self.scope}: {self.used} of {self.limit} ({self.budget}{window})"
+        used, limit = (amount_text(self.budget, amount) for amount in (self.used, self.limit))
+        return f"{self.budget} of the {self.scope}{window}: {used} of {limit}"
 
 
 class MonitorBudgetWarned(BudgetEvent):

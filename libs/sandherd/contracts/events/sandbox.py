@@ -7,11 +7,10 @@ from pydantic import Field
 from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.events.base import CommandRefusal, SpawnerEvent, Tone
-from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.events.summaries import local_time
 from sandherd.contracts.model import Milliseconds, Moment, Seconds, Whole
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.states import SandboxState, State
+from sandherd.contracts.states import SandboxState, State, SteeringStep
 
 
 class SandboxEvent(SpawnerEvent):

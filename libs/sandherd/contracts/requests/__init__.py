@@ -119,7 +119,6 @@ if TYPE_CHECKING:
     )
     from sandherd.contracts.requests.monitor_report import (
         AskMonitorReport,
-        BudgetView,
         HindranceView,
         MonitorReport,
         NeedView,
@@ -205,7 +204,7 @@ _NAMES: Final = {
     "catalogue": "Catalogue ListRuntimes Mount Orphan Profile Prune PruneResult RuntimeView",
     "client": "Download DownloadChunk Exec ExecInput ExecKill ExecStatus ListFiles PortRead PortWrite Upload "
     "UploadChunk",
-    "monitor_report": "AskMonitorReport BudgetView HindranceView MonitorReport NeedView ProjectReport SteeredView",
+    "monitor_report": "AskMonitorReport HindranceView MonitorReport NeedView ProjectReport SteeredView",
     "dead_letters": "AskDead DeadLetter DeadLetters Requeue RequeueEventIngest RequeueMessageRelay RequeueMonitor "
     "RequeueResult "
     "RequeueSpawner",

@@ -27,6 +27,8 @@ class BudgetLine(Model):
     limit: Count | None = None
     """With what was granted, in the unit of the kind: micro-dollars, tokens, turns, seconds. None: not limited."""
     used: Count = 0
+    share: Annotated[float, Field(ge=0)] | None = None
+    """How much of the limit is used: 1 is all of it."""
     granted: Count = 0
     """How much of the limit was granted to the task by users."""
     metered: bool = True

@@ -8,12 +8,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from sandherd.contracts.budgets import BudgetLimits
 from sandherd.contracts.constraints import Constraints
-from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.model import Attempt, Count, Model
 from sandherd.contracts.names import EnvName, SafeName
 from sandherd.contracts.network import SandboxNetwork
 from sandherd.contracts.requests.base import Request
 from sandherd.contracts.specs import SandboxLimits
+from sandherd.contracts.states import SteeringStep
 
 _RESERVED: Final = ("/sandherd", "/opt/sandherd", "/proc", "/sys", "/dev")
 

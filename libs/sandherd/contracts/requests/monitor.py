@@ -8,6 +8,7 @@ from sandherd.contracts.events.monitor import InterventionOutcome, InterventionS
 from sandherd.contracts.model import Count, Model, Moment, Seconds
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.base import Request
+from sandherd.contracts.requests.budgets import BudgetLine
 
 
 class WatchedCall(Model):
@@ -98,6 +99,9 @@ class MonitorView(Model):
     findings: list[FindingView] = Field(default_factory=list)
     interventions: list[InterventionView] = Field(default_factory=list)
     """The last ones, oldest first."""
+    spending: list[BudgetLine] | None = None
+    """What its task has used of each kind, in all attempts, and the limits of its project; by summaries, which are some
+    seconds old. None: the ledger can't be read at present, or it runs no task."""
 
 
 class ShowSandbox(Request[MonitorView]):

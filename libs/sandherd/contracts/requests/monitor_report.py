@@ -5,12 +5,15 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import BaseModel, Field
 
 from sandherd.contracts.events.monitor import ConflictSeverity, DependencyCause, LineRange
-from sandherd.contracts.model import Count, MicroDollars, Model, Moment
+from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests.base import Request
+from sandherd.contracts.requests.budgets import BudgetLine
+from sandherd.contracts.requests.monitor import InterventionView
 
 MAX_PROJECTS: Final = 100
 MAX_LISTED: Final = 200
+MAX_LAST: Final = 3
 
 
 class HindranceView(Model):
@@ -53,27 +56,23 @@ class SteeredView(Model):
     """When the conductor last sent it a message."""
     findings: list[str] = Field(default_factory=list)
     """The guardian rules whose patterns it has now."""
-
-
-class BudgetView(Model):
-    """A budget, and how much of it is used."""
-
-    budget: str
-    """What is limited, and for whom."""
-    limit: Count
-    used: Count
-    cost_micro_usd: MicroDollars | None = None
+    last: list[InterventionView] = Field(default_factory=list, max_length=MAX_LAST)
+    """The last three interventions of the guardian, oldest first; `monitor.show` has more, and their evidence."""
 
 
 class NeedView(Model):
-    """A sandbox that waits for a user."""
+    """A sandbox, a task or a project that waits for a user."""
 
-    sandbox: SafeName
+    sandbox: SafeName | None = None
+    """None: a task without a live sandbox, or the project."""
     task: SafeName | None = None
-    reason: Literal["waiting", "paused", "coordination"]
+    """None: the project, or a sandbox without a task."""
+    reason: Literal["waiting", "paused", "coordination", "budget"]
     """`waiting`: for an approval or a message; `paused`; `coordination`: two sandboxes hinder each other, and a user
-    was notified."""
+    was notified; `budget`: a budget is exceeded, and a user may grant more."""
     since: Moment
+    approval_id: str | None = None
+    """The approval that a pause by the guardian has requested."""
 
 
 class ProjectReport(Model):
@@ -93,9 +92,14 @@ class ProjectReport(Model):
     finding_count: Count = 0
     """How many there are."""
     interventions: list[SteeredView] = Field(default_factory=list, max_length=MAX_LISTED)
-    budgets: list[BudgetView] = Field(default_factory=list)
+    outcomes: dict[str, Count] = Field(default_factory=dict)
+    """The interventions of the guardian by outcome, or `pending`: the last 20 of each sandbox that is live, or ended
+    within the last week."""
+    budgets: list[BudgetLine] | None = Field(default=None, max_length=MAX_LISTED)
+    """The limits of the project, and those of its tasks of which four fifths are used. None: the ledgers can't be read
+    at present."""
     needs: list[NeedView] = Field(default_factory=list, max_length=MAX_LISTED)
-    """Sandboxes that wait for a user, those that wait longest first."""
+    """What waits for a user, that which waits longest first."""
 
 
 class MonitorReport(Model):
@@ -104,7 +108,10 @@ class MonitorReport(Model):
     mode: Literal["off", "report", "inform", "ask", "pause"]
     """What the conductor does about findings (`SANDHERD_CONDUCTOR`); with `off` there are none."""
     projects: list[ProjectReport]
-    """The requested project; of all projects, those with live sandboxes or findings, at most 100."""
+    """The requested project; of all projects, those with live sandboxes or findings, and those over budget, at most
+    100."""
+    budgets: list[BudgetLine] | None = None
+    """The limits of the herd, if the report is about all projects. None also if the ledgers can't be read."""
 
 
 class AskMonitorReport(Request[MonitorReport]):

@@ -6,13 +6,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sandherd.contracts.commands import Note
 from sandherd.contracts.constraints import Constraints
-from sandherd.contracts.events.monitor import SteeringStep
 from sandherd.contracts.harnesses import ModelName
 from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.repositories import ProjectRepository
 from sandherd.contracts.requests.base import Request
 from sandherd.contracts.specs import Image
+from sandherd.contracts.states import SteeringStep
 
 MAX_USERS: Final = 100
 """Maximum users that a project's view lists."""

@@ -6,13 +6,17 @@ from typing import Any, Final
 from event_ingest.database import Connection
 from event_ingest.queries.pages import Conditions, project_filter
 from sandherd.contracts.events.agent import AgentUsage
+from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.requests import AskUsage, GroupUsage, Usage, UsageList
 from sandherd.contracts.requests.usage import UsageGroup
 
 _FIRST_PARAMETER: Final = 3
 _COUNTED: Final = tuple(Usage.model_fields)
-_SUMS: Final = ", ".join(f"sum(coalesce((data ->> '{name}')::bigint, 0)) as {name}" for name in _COUNTED)
-_TOTALS: Final = ", ".join(f"sum({name}) over ()::bigint as total_{name}" for name in _COUNTED)
+# At most what a reply can state: a sandbox may report any amount, and must not break the sums of others.
+_SUMS: Final = ", ".join(
+    f"least(sum(coalesce((data ->> '{name}')::bigint, 0)), {MAX_WHOLE}) as {name}" for name in _COUNTED
+)
+_TOTALS: Final = ", ".join(f"least(sum({name}) over (), {MAX_WHOLE})::bigint as total_{name}" for name in _COUNTED)
 _GROUPS: Final[dict[UsageGroup, str]] = {
     "project": "e.project",
     "task": "b.task",

@@ -31,6 +31,8 @@ class Assessment:
     failure: Failure | None = None
     tokens: int = 0
     """What it used, input and output."""
+    through: int = 0
+    """The sequence of the last event that a verdict is based on."""
 
 
 def assessed(answer: Answer, case: Case, tokens: int) -> Assessment:
@@ -39,4 +41,5 @@ def assessed(answer: Answer, case: Case, tokens: int) -> Assessment:
     exist = all(1 <= number <= len(case.records) for number in numbers)
     if not exist or (not numbers and answer.verdict != "unsure"):
         return Assessment(None, failure="no_evidence", tokens=tokens)
-    return Assessment(answer.verdict, tuple(case.records[number - 1].event for number in numbers), tokens=tokens)
+    evidence = tuple(case.records[number - 1].event for number in numbers)
+    return Assessment(answer.verdict, evidence, tokens=tokens, through=case.through)

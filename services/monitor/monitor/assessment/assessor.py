@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -12,15 +12,17 @@ import nats.js.errors
 from pydantic import SecretStr, ValidationError
 
 from monitor.assessment.answer import Assessment
-from monitor.assessment.case import Case, case_of
+from monitor.assessment.case import MAX_RECORDS, RECORDS, WISHES, Case, case_of
 from monitor.assessment.model import assessment_of, connected
 from monitor.facts import Key
 from monitor.rules.rule import Pattern
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import NoResponderError, RefusedError, RequestTimeoutError
 from sandherd.contracts.decoder import read_event
+from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import ContractError
-from sandherd.contracts.requests import AskTrajectory, StoredEvent
+from sandherd.contracts.events import EventData
+from sandherd.contracts.requests import AskEvents, StoredEvent
 from sandherd.contracts.subjects import event_subject
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
@@ -30,7 +32,12 @@ if TYPE_CHECKING:
 
 MAX_WAITING: Final = 64
 """Maximum of findings that wait for the model; a further one has no verdict yet, and is considered again later."""
-_PAGE: Final = 200
+_MAX_WISHES: Final = 100
+"""Maximum of events with the task's text or a message of a user that are read, the first ones."""
+_MAX_DONE: Final = 3 * MAX_RECORDS
+"""Maximum of other events that are read, the last ones: not each of them is a record."""
+_ATTEMPTS: Final = 10
+_NOT_STORED_YET: Final = 0.5
 _NO_HISTORY: Final = (
     *(NoResponderError, RefusedError, RequestTimeoutError),
     *(nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError, OSError, ValidationError),
@@ -46,6 +53,8 @@ class Suspicion:
     pattern: Pattern
     at: datetime
     """When it was found."""
+    after: int = 0
+    """The sequence of the agent's last event that an earlier verdict was based on."""
 
 
 class Assessor:
@@ -90,11 +99,32 @@ class Assessor:
         return await assessment_of(self._model, case)
 
     async def _case(self, suspicion: Suspicion) -> Case:
+        """What it was asked for, and what it did since the last verdict: what was assessed is not read again."""
+        done = await self._done(suspicion)
+        requests = await self._events(suspicion, WISHES, limit=_MAX_WISHES)
+        return case_of(suspicion.pattern.rule, suspicion.pattern.summary, requests, done)
+
+    async def _done(self, suspicion: Suspicion) -> list[Envelope[EventData]]:
+        """What it did, once that for which it is suspected is stored: event-ingest stores events somewhat later."""
+        found: list[Envelope[EventData]] = []
+        for _ in range(_ATTEMPTS):
+            found = await self._events(
+                suspicion, RECORDS, limit=_MAX_DONE, after_sequence=suspicion.after, newest_first=True
+            )
+            if not suspicion.pattern.evidence or suspicion.pattern.evidence[-1] in {event.id for event in found}:
+                break
+            await asyncio.sleep(_NOT_STORED_YET)
+        return found
+
+    async def _events(
+        self, suspicion: Suspicion, kinds: Iterable[type[EventData]], **which: Any
+    ) -> list[Envelope[EventData]]:
+        """Events of the agent, oldest first."""
         project, sandbox = suspicion.key
-        page = await self._bus.ask(AskTrajectory(sandbox=sandbox, direction="older", limit=_PAGE), project)
+        request = AskEvents(sandbox=sandbox, types=[kind.type for kind in kinds], **which)
+        page = await self._bus.ask(request, project)
         stored = sorted(page.events, key=lambda event: event.stream_sequence)
-        events = [event for one in stored if (event := _read(one)) is not None]
-        return case_of(suspicion.pattern.rule, suspicion.pattern.summary, events)
+        return [event for one in stored if (event := _read(one)) is not None]
 
 
 def _read(stored: StoredEvent) -> Any:

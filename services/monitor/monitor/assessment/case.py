@@ -20,7 +20,7 @@ from sandherd.contracts.events.conversation import AgentUserMessage
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolCompleted, AgentToolResult, AgentToolUse
 
 MAX_RECORDS: Final = 80
-"""Maximum records that the model sees: the last ones of the episode."""
+"""Maximum records that the model sees: the last ones since the last assessment."""
 MAX_TEXT: Final = 300
 """Maximum characters of an input of a call or a path."""
 MAX_WISH: Final = 2000
@@ -50,12 +50,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A soft finding, what the agent was asked for, and what it did since."""
+    """A soft finding, what the agent was asked for, and what it did since the last assessment."""
 
     rule: str
     summary: str
     wishes: tuple[str, ...]
     records: tuple[Record, ...]
+    through: int = 0
+    """The sequence of the agent's last event in it."""
 
     def prompt(self) -> str:
         """The text for the model."""
@@ -67,19 +69,30 @@ class Case:
         )
 
 
-def case_of(rule: str, summary: str, events: Iterable[Envelope[EventData]]) -> Case:
-    """The case of a rule, from an agent's events, oldest first."""
-    wishes: list[str] = []
+WISHES: Final = (AgentStarted, AgentUserMessage)
+"""The events that state what the agent was asked for."""
+RECORDS: Final = (AgentToolUse, AgentFileEdited, AgentToolCompleted, AgentToolResult)
+"""The events that state what it did."""
+
+
+def case_of(
+    rule: str, summary: str, requests: Iterable[Envelope[EventData]], done: Iterable[Envelope[EventData]]
+) -> Case:
+    """The case of a rule: `requests` and `done` are events of an agent, oldest first, `done` since the last verdict."""
+    wishes = [wish for event in requests if (wish := _wish(event.data)) is not None]
     records: list[Record] = []
-    for event in events:
-        data = event.data
-        if isinstance(data, AgentStarted):
-            wishes.append(data.task)
-        elif isinstance(data, AgentUserMessage):
-            wishes.append(data.content)
-        elif (text := _record(data)) is not None:
+    through = 0
+    for event in done:
+        through = max(through, event.sequence)
+        if (text := _record(event.data)) is not None:
             records.append(Record(text, event.id))
-    return Case(rule, summary, _first_and_last(wishes), tuple(records[-MAX_RECORDS:]))
+    return Case(rule, summary, _first_and_last(wishes), tuple(records[-MAX_RECORDS:]), through)
+
+
+def _wish(data: EventData) -> str | None:
+    if isinstance(data, AgentStarted):
+        return data.task
+    return data.content if isinstance(data, AgentUserMessage) else None
 
 
 def _first_and_last(wishes: Sequence[str]) -> tuple[str, ...]:

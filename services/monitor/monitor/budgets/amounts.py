@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from sandherd.contracts.budgets import BudgetLimits
+from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.records import SandboxSummary, SummaryState
 
 ADVANCING: Final = frozenset({"running", "waiting"})
@@ -20,8 +21,8 @@ class Used(NamedTuple):
     wall_time: int = 0
 
     def plus(self, other: "Used") -> "Used":
-        """The sums."""
-        return Used(*(mine + more for mine, more in zip(self, other, strict=True)))
+        """The sums, at most what a contract can state."""
+        return Used(*(min(MAX_WHOLE, mine + more) for mine, more in zip(self, other, strict=True)))
 
     def greatest(self, other: "Used") -> "Used":
         """The greater of each."""
@@ -56,7 +57,7 @@ class SandboxUse:
     def of(cls, summary: SandboxSummary) -> "SandboxUse":
         """What a summary states."""
         spent = summary.spending
-        used = Used(spent.cost_micro_usd, spent.tokens, summary.turns, int(spent.wall_seconds))
+        used = NOTHING.plus(Used(spent.cost_micro_usd, spent.tokens, summary.turns, int(spent.wall_seconds)))
         complete = spent.unmetered_turns == 0 and spent.implausible == 0
         unused = summary.turns == 0 and summary.state not in {"finished", "ended"}
         return cls(
@@ -83,4 +84,4 @@ class SandboxUse:
         if self.state not in ADVANCING:
             return self.used
         passed = max(0, int((now - self.updated_at).total_seconds()))
-        return self.used._replace(wall_time=self.used.wall_time + passed)
+        return self.used.plus(Used(wall_time=passed))

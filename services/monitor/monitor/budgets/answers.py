@@ -1,12 +1,13 @@
 """Answers requests about budgets, from the buckets: by any replica."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from monitor.bucket_entries import FAULTS, BucketWatch
 from monitor.budgets.book import Book, Stored
-from monitor.budgets.bucket_watch import FAULTS, BucketWatch
 from monitor.budgets.decisions import line_of
-from monitor.budgets.ledger import ProjectLedger, TaskLedger, task_key, with_grant
+from monitor.budgets.ledger import MAX_GRANTS, ProjectLedger, TaskLedger, task_key, with_grant
 from monitor.budgets.messages import BudgetMessages
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError
@@ -46,10 +47,32 @@ class BudgetRequestHandler:
         for project, name in self._book.live_tasks():
             if project in names:
                 lines += self._of_task(project, name, now)
-        limited = [line for line in lines if line.limit is not None]
+        limited = _limited(lines)
         if len(limited) > MAX_LINES:
             limited = sorted(limited, key=lambda line: -line.used / (line.limit or 1))[:MAX_LINES]
         return BudgetList(budgets=limited)
+
+    async def of_sandbox(self, project: str, task: str) -> list[BudgetLine]:
+        """What limits the sandboxes of a task: what the task has used of each kind, and the limits of its project."""
+        await self._catch_up()
+        now = datetime.now(UTC)
+        return self._of_task(project, task, now) + _limited(self._of_project(project, now))
+
+    async def reported(self, project: str) -> dict[str, list[BudgetLine]]:
+        """The limits of a project, and those of its tasks that are nearly used; of `fleet`, of all, and of the herd."""
+        await self._catch_up()
+        now = datetime.now(UTC)
+        names = self._book.names() if project == FLEET else [project]
+        found = {name: _limited(self._of_project(name, now)) for name in names}
+        for held in self._book.tasks.values():
+            task = held.value
+            if task.marks and task.project in found and self._is_live(task):
+                lines = _limited(self._of_task(task.project, task.task, now))
+                found[task.project] += [line for line in lines if line.warned_at or line.exceeded_at]
+        return found | ({FLEET: _limited(self._of_herd(now))} if project == FLEET else {})
+
+    def _is_live(self, task: TaskLedger) -> bool:
+        return any(use.is_live for use in self._book.uses_of(task.project, task.task))
 
     async def grant(self, incoming: IncomingRequest[GrantBudget]) -> BudgetList:
         """Grant a task more. In effect when this returns."""
@@ -64,9 +87,12 @@ class BudgetRequestHandler:
         for _ in range(_ATTEMPTS):
             now = datetime.now(UTC)
             held = self._book.task(project, request.task, now)
+            self._check_readable(held.value)
             ledger = with_grant(held.value, request.grant, request.more)
             if ledger is held.value:
                 return BudgetList(budgets=self._of_task(project, request.task, now))
+            if len(ledger.grants) > MAX_GRANTS:
+                raise _granted_often(request.task)
             if await self._write(ledger, held.revision):
                 break
             await self._catch_up()
@@ -83,6 +109,7 @@ class BudgetRequestHandler:
         await self._catch_up()
         for _ in range(_ATTEMPTS):
             held = self._book.project(project)
+            self._check_readable(held.value)
             update = {"limits": request.limits, "updated_by": request.updated_by}
             if await self._write(held.value.model_copy(update=update), held.revision):
                 break
@@ -104,6 +131,12 @@ class BudgetRequestHandler:
     def _of_herd(self, now: datetime) -> list[BudgetLine]:
         marks = self._book.project(FLEET).value.marks
         return [line_of(limit, marks) for limit in self._book.limits_of_herd(now)]
+
+    def _check_readable(self, ledger: ProjectLedger | TaskLedger) -> None:
+        """Raise `ContractError` if its entry can't be read: it must not be replaced."""
+        if not self._book.is_readable(ledger):
+            text = f"the ledger {ledger.key} can't be read"
+            raise ContractError(Code.UNAVAILABLE, text, remedy="upgrade the monitor: docs/budgets.md")
 
     async def _catch_up(self) -> None:
         try:
@@ -129,12 +162,21 @@ class BudgetRequestHandler:
         return True
 
 
+def _limited(lines: Iterable[BudgetLine]) -> list[BudgetLine]:
+    return [line for line in lines if line.limit is not None]
+
+
 def _one(project: str) -> str:
     if project == FLEET:
         raise ContractError(
             Code.INVALID_FIELD, f"{FLEET!r} means all projects", field="project", remedy="name one project"
         )
     return project
+
+
+def _granted_often(task: str) -> ContractError:
+    text = f"task {task} was granted more {MAX_GRANTS} times"
+    return ContractError(Code.REFUSED, text, field="task", remedy="submit another task with a larger budget")
 
 
 def _unavailable(reason: str) -> ContractError:

@@ -1,7 +1,7 @@
 """All that budgets are computed from: the use of each sandbox, and the ledgers, as in their buckets. Does no I/O."""
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Generic, TypeVar
 
@@ -40,8 +40,8 @@ class Book:
         self.tasks: dict[str, Stored[TaskLedger]] = {}
         """By their keys."""
         self.blocks = Stored(BudgetBlocks())
-        self.unreadable: list[str] = []
-        """Keys of entries that can't be read; they are reported and left as they are."""
+        self.unreadable: set[str] = set()
+        """Keys of entries that can't be read, such as those of a newer version: they are left as they are."""
 
     # --- changes -------------------------------------------------------------------------------------------------
 
@@ -54,8 +54,9 @@ class Book:
         try:
             use = SandboxUse.of(SandboxSummary.model_validate_json(value))
         except ValidationError:
-            self.unreadable.append(key)
+            self.unreadable.add(key)
             return
+        self.unreadable.discard(key)
         known = self.uses.setdefault(project, {}).get(sandbox)
         if known is None or use.sequence >= known.sequence:
             self.uses[project][sandbox] = use
@@ -66,8 +67,11 @@ class Book:
         """A ledger was written."""
         try:
             self._change_ledger(key, value or b"{}", revision, deleted=value is None)
+            self.unreadable.discard(key)
         except ValidationError:
-            self.unreadable.append(key)
+            self.unreadable.add(key)
+            if key == BLOCKS_KEY:  # all of it is computed, so that it can be written anew
+                self.blocks = Stored(BudgetBlocks(), revision)
 
     def _change_ledger(self, key: str, value: bytes, revision: int, *, deleted: bool) -> None:
         project, _, rest = key.partition(".")
@@ -83,6 +87,7 @@ class Book:
             self.tasks.pop(key, None)
 
     def _remove(self, project: str, sandbox: str) -> None:
+        self.unreadable.discard(f"{project}.{sandbox}")
         use = self.uses.get(project, {}).pop(sandbox, None)
         if use is not None and use.task is not None:
             names = self._by_task.get(task_key(project, use.task), set())
@@ -102,6 +107,10 @@ class Book:
     def names(self) -> list[str]:
         """The projects with a sandbox or a ledger."""
         return sorted({*self.uses, *self.projects} - {FLEET})
+
+    def is_readable(self, ledger: ProjectLedger | TaskLedger) -> bool:
+        """Whether its entry can be read, or there is none. Of others it is unknown what was used."""
+        return ledger.key not in self.unreadable
 
     def project(self, name: str) -> Stored[ProjectLedger]:
         """The ledger of a project; an empty one if it has none."""
@@ -130,13 +139,17 @@ class Book:
     def limits_of_task(self, ledger: TaskLedger) -> list[Limit]:
         """The limits of a task."""
         uses = self.uses_of(ledger.project, ledger.task)
-        return list(decisions.limits_of_task(ledger, uses, self._budgets.task))
+        return self._known(ledger, decisions.limits_of_task(ledger, uses, self._budgets.task))
 
     def limits_of_project(self, ledger: ProjectLedger, now: datetime) -> list[Limit]:
         """The limits of a project."""
         chosen = (ledger.limits, self._budgets.project)
         uses: Collection[SandboxUse] = self.uses_of(ledger.project)
-        return list(decisions.limits_of_windows(ledger.project, ledger.hours, chosen, now, uses))
+        return self._known(ledger, decisions.limits_of_windows(ledger.project, ledger.hours, chosen, now, uses))
+
+    def _known(self, ledger: ProjectLedger | TaskLedger, limits: Iterable[Limit]) -> list[Limit]:
+        """The limits, unmetered if the ledger can't be read: more was used than is known."""
+        return list(limits) if self.is_readable(ledger) else [replace(limit, metered=False) for limit in limits]
 
     def limits_of_herd(self, now: datetime) -> list[Limit]:
         """The limits of the herd."""

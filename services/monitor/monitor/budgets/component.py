@@ -1,19 +1,28 @@
 """The component, composed: every replica follows the buckets and answers requests, and one of them acts."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Final
 
 from pydantic import BaseModel
 
+from monitor.bucket_entries import BucketWatch
 from monitor.budgets.answers import BudgetRequestHandler
 from monitor.budgets.book import Book
-from monitor.budgets.bucket_watch import BucketWatch
 from monitor.budgets.enforcement import BudgetEnforcement
 from monitor.budgets.messages import BudgetMessages
 from sandherd.bus.lease import Lease
 from sandherd.concurrency import run_until_first
+from sandherd.contracts.errors import ContractError
 from sandherd.contracts.records import BudgetBlocks, SandboxSummary
-from sandherd.contracts.requests import GrantBudget, ListBudgets, Request, SetBudget
+from sandherd.contracts.requests import (
+    BudgetLine,
+    GrantBudget,
+    ListBudgets,
+    MonitorView,
+    Request,
+    SetBudget,
+)
 from sandherd.service.requests import Answerer, IncomingRequest
 from sandherd.service.service import Service
 
@@ -28,13 +37,29 @@ class BudgetComponent:
         self._service = service
         self._book = Book(service.settings.budgets)
         self._ready = asyncio.Event()
-        self._handlers: dict[type[Request[Any]], Answerer] = {}
+        self._handler: BudgetRequestHandler
 
     def register(self) -> None:
         """Answer requests, and work in the background."""
         for request in ANSWERED:
             self._service.answer(request, self._answerer(request))
         self._service.background("budgets", self.run)
+
+    async def with_spending(self, view: MonitorView) -> MonitorView:
+        """The view of a sandbox with what its task has used; without that while the ledger can't be read."""
+        await self._ready.wait()
+        if view.task is not None:
+            with suppress(ContractError):
+                spending = await self._handler.of_sandbox(view.project, view.task)
+                return view.model_copy(update={"spending": spending})
+        return view
+
+    async def reported(self, project: str) -> dict[str, list[BudgetLine]] | None:
+        """What a report has of budgets, by project; None if the ledgers can't be read at present."""
+        await self._ready.wait()
+        with suppress(ContractError):
+            return await self._handler.reported(project)
+        return None
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -43,7 +68,7 @@ class BudgetComponent:
         summaries = BucketWatch(bus, SandboxSummary.bucket, book.change_summary, changed)
         ledgers = BucketWatch(bus, BudgetBlocks.bucket, book.change_ledger, changed)
         messages = BudgetMessages(bus, service.meters, service.settings.budget_grace)
-        self._handlers = BudgetRequestHandler(bus, book, (summaries, ledgers), messages).handlers
+        self._handler = BudgetRequestHandler(bus, book, (summaries, ledgers), messages)
         self._ready.set()
         lease = Lease(bus, LEASE, service.instance)
         service.health.add(LEASE, lease.problem)
@@ -55,6 +80,6 @@ class BudgetComponent:
     def _answerer(self, request: type[Request[Any]]) -> Answerer:
         async def answer(incoming: IncomingRequest[Any]) -> BaseModel:
             await self._ready.wait()
-            return await self._handlers[request](incoming)
+            return await self._handler.handlers[request](incoming)
 
         return answer

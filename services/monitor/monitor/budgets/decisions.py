@@ -17,6 +17,7 @@ from sandherd.contracts.budgets import (
     amount_text,
 )
 from sandherd.contracts.durations import duration_text
+from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.requests import BudgetLine
 
 WARNED: Final = "warned"
@@ -59,7 +60,7 @@ def limits_of_task(ledger: TaskLedger, uses: Collection[SandboxUse], usual: Budg
         own = ledger.budget.of(kind) if ledger.budget else None
         base = usual.of(kind) if own is None else own
         granted = getattr(ledger.granted, kind)
-        limit = None if base is None else base + granted
+        limit = None if base is None else min(MAX_WHOLE, base + granted)
         metered = is_metered(kind, uses)
         yield Limit(
             "task", ledger.project, ledger.task, "total", kind, limit, getattr(used, kind), granted, metered=metered
@@ -158,6 +159,7 @@ def line_of(limit: Limit, marks: Mapping[str, Mark]) -> BudgetLine:
         budget=limit.kind,
         limit=limit.limit,
         used=limit.used,
+        share=round(limit.used / limit.limit, 4) if limit.limit else None,
         granted=limit.granted,
         metered=limit.metered,
         warned_at=warned.at if warned else None,

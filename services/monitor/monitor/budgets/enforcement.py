@@ -5,17 +5,17 @@ is stored. So a monitor that is restarted between any two steps repeats the last
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic import BaseModel
 
+from monitor.bucket_entries import FAULTS, BucketWatch
 from monitor.budgets import decisions
 from monitor.budgets.amounts import SandboxUse, Used
 from monitor.budgets.book import Book, Stored
-from monitor.budgets.bucket_watch import FAULTS, BucketWatch
 from monitor.budgets.decisions import EXCEEDED, Limit
 from monitor.budgets.ledger import BLOCKS_KEY, Mark, ProjectLedger, TaskLedger, charged
 from monitor.budgets.messages import BudgetMessages
@@ -27,9 +27,12 @@ from sandherd.contracts.records import BudgetBlocks
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
+ResultT = TypeVar("ResultT")
 _TASK_TTL: Final = "2678400s"
 """How long the ledger of a task stays after its last change: 31 days."""
 _log: Final = logs.get("budgets")
+_GAUGES: Final = ("sandherd_budgets_exceeded", "sandherd_budget_entries_unreadable")
+_MAX_REPORTED: Final = 10
 _MAX_BLOCKS: Final = 2000
 """Maximum number of projects in the record for the spawner, which has to fit in a message."""
 
@@ -44,10 +47,16 @@ class BudgetEnforcement:
         self._messages = messages
         self._meters = meters
         self._fence = 0
+        self._is_partial = False
+        """Whether the last pass left out a project whose ledger it could not write."""
+        self._reported: frozenset[str] = frozenset()
+        """Unreadable entries that were logged."""
 
     async def run(self, watches: tuple[BucketWatch, ...], interval: float) -> None:
         """Run until cancelled."""
         while True:
+            if not self._lease.held:
+                self._meters.hide(*_GAUGES)
             await self._lease.wait_held()
             try:
                 if self._fence != self._lease.fence:  # what the previous holder wrote has to be known
@@ -55,9 +64,11 @@ class BudgetEnforcement:
                         await watch.catch_up()
                     self._fence = self._lease.fence
                 await self.work(datetime.now(UTC))
+                self._meters.count("sandherd_budget_passes_total", result="failed" if self._is_partial else "ok")
             except LeaseLostError:
                 _log.info("lease lost, budgets are another replica's")
             except (BusError, *FAULTS) as error:
+                self._meters.count("sandherd_budget_passes_total", result="failed")
                 _log.warning("budgets not checked, retrying", error=repr(error))
             for watch in watches:
                 watch.changed.clear()
@@ -67,26 +78,48 @@ class BudgetEnforcement:
                     await asyncio.sleep(min(interval, 0.2))  # several changes are one pass
 
     async def work(self, now: datetime) -> None:
-        """One pass. Raises `LeaseLostError`, and `BusError`; the next pass makes up for what is left."""
-        for key in self._book.unreadable[:10]:
-            _log.error("entry of budgets unreadable", key=key)
-        self._book.unreadable.clear()
+        """One pass. Raises `LeaseLostError`, and `BusError`; the next pass makes up for what is left.
+
+        A ledger that can't be read is left out, so that the budgets of all others are enforced.
+        """
+        self._is_partial = False
+        self._report_unreadable()
         self._book.drop_old(now)
-        over: dict[str, list[Limit]] = {}
-        for name in self._book.names():
-            over[name] = await self._project(name, now)
-        herd = await self._herd(now)
+        over = {name: await self._apart(self._project(name, now), name) for name in self._book.names()}
+        herd = await self._apart(self._herd(now), FLEET)
+        tasks = 0
         for project, task in list(self._book.live_tasks()):
-            await self._task(project, task, now)
+            tasks += bool(await self._apart(self._task(project, task, now), project))
         await self._write_blocks(herd, over)
-        self._meters.set("sandherd_budgets_exceeded", float(bool(herd)), scope="herd")
-        self._meters.set("sandherd_budgets_exceeded", float(sum(map(bool, over.values()))), scope="project")
+        for scope, count in (("herd", bool(herd)), ("project", sum(map(bool, over.values()))), ("task", tasks)):
+            self._meters.set("sandherd_budgets_exceeded", float(count), scope=scope)
+
+    def _report_unreadable(self) -> None:
+        for key in sorted(self._book.unreadable - self._reported)[:_MAX_REPORTED]:
+            _log.error("entry of budgets unreadable", key=key)
+        self._reported = frozenset(self._book.unreadable)
+        self._meters.set("sandherd_budget_entries_unreadable", float(len(self._reported)))
+
+    async def _apart(self, work: Awaitable[ResultT], project: str) -> ResultT | None:
+        """Do a part of a pass: if it fails while the broker responds, the others are done, and it is done again."""
+        try:
+            return await work
+        except LeaseLostError:
+            raise
+        except (BusError, *FAULTS) as error:
+            if not self._bus.connected:
+                raise
+            self._is_partial = True
+            _log.error("budgets of a project not checked, retrying", project=project, error=repr(error))
+            return None
 
     # --- scopes --------------------------------------------------------------------------------------------------
 
     async def _project(self, name: str, now: datetime) -> list[Limit]:
         """Charge the project's sandboxes, and act on its limits. Returns those that are exceeded."""
         held = self._book.project(name)
+        if not self._book.is_readable(held.value):
+            return []
         ledger = charged(held.value, self._book.uses_of(name), now)
         limits = self._book.limits_of_project(ledger, now)
         ledger = _with_marks(ledger, decisions.marked(ledger.marks, limits, now))
@@ -98,6 +131,8 @@ class BudgetEnforcement:
 
     async def _herd(self, now: datetime) -> list[Limit]:
         held, limits = self._book.project(FLEET), self._book.limits_of_herd(now)
+        if not self._book.is_readable(held.value):
+            return []
         ledger = _with_marks(held.value, decisions.marked(held.value.marks, limits, now))
         if ledger is not held.value:
             held = await self._store_project(held, ledger)
@@ -105,14 +140,15 @@ class BudgetEnforcement:
         await self._stop(held.value.marks, limits, self._book.uses_of(None), now)
         return [limit for limit in limits if limit.reaches(100)]
 
-    async def _task(self, project: str, task: str, now: datetime) -> None:
+    async def _task(self, project: str, task: str, now: datetime) -> bool:
+        """Act on the limits of a task. Returns whether one is exceeded while its agent may still use something."""
         stored = self._book.tasks.get(f"{project}.task.{task}")
         held = self._book.task(project, task, now)
         limits = self._book.limits_of_task(held.value)
         marks = decisions.marked(held.value.marks, limits, now)
         uses = self._book.uses_of(project, task)
-        if not any(limit.limit for limit in limits):
-            return
+        if not any(limit.limit for limit in limits) or not self._book.is_readable(held.value):
+            return False
         ledger = held.value.model_copy(update={"marks": dict(marks)})
         if marks is not held.value.marks or _has_ended(stored, uses):
             held = await self._store_task(ledger, held.revision)
@@ -123,6 +159,7 @@ class BudgetEnforcement:
                 published = {**held.value.marks, name: mark.model_copy(update={"published": True})}
                 held = await self._store_task(held.value.model_copy(update={"marks": published}), held.revision)
         await self._stop(held.value.marks, limits, uses, now)
+        return decisions.exceeded_since(held.value.marks) is not None and any(use.is_live for use in uses)
 
     async def _publish_project(self, held: Stored[ProjectLedger], limits: list[Limit]) -> None:
         for name, mark in held.value.marks.items():
@@ -156,10 +193,13 @@ class BudgetEnforcement:
         stored = self._book.tasks[ledger.key] = Stored(ledger, written)
         return stored
 
-    async def _write_blocks(self, herd: list[Limit], over: Mapping[str, list[Limit]]) -> None:
-        texts = {name: text for name, limits in over.items() if (text := decisions.block_of(limits))}
-        blocks = BudgetBlocks(herd=decisions.block_of(herd), projects=dict(list(texts.items())[:_MAX_BLOCKS]))
-        if blocks != self._book.blocks.value:
+    async def _write_blocks(self, herd: list[Limit] | None, over: Mapping[str, list[Limit] | None]) -> None:
+        """Of what could not be checked, which is None, the block stays as it is."""
+        before = self._book.blocks.value
+        texts = {name: _block(limits, before.projects.get(name)) for name, limits in over.items()}
+        found = [(name, text) for name, text in texts.items() if text is not None]
+        blocks = BudgetBlocks(herd=_block(herd, before.herd), projects=dict(found[:_MAX_BLOCKS]))
+        if blocks != before:
             revision = await self._write(BLOCKS_KEY, blocks, self._book.blocks.revision)
             self._book.blocks = Stored(blocks, revision)
 
@@ -169,6 +209,10 @@ class BudgetEnforcement:
         headers = {"Nats-Expected-Last-Subject-Sequence": str(over)} | ({"Nats-TTL": ttl} if ttl else {})
         document = value.model_dump_json(exclude_defaults=True).encode()
         return (await self._bus.publish(f"$KV.budgets.{key}", document, msg_id=str(new_uuid()), headers=headers)).seq
+
+
+def _block(limits: list[Limit] | None, before: str | None) -> str | None:
+    return before if limits is None else decisions.block_of(limits)
 
 
 def _with_marks(ledger: ProjectLedger, marks: Mapping[str, Mark]) -> ProjectLedger:

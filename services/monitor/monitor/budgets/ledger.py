@@ -23,8 +23,10 @@ STORED_HOURS: Final = 31 * DAY_HOURS
 """How long hourly entries are stored."""
 CHARGED_FOR: Final = 24 * HOUR
 """How long it is stored, in seconds, what was charged for a sandbox that has ended. Then `closed_through` has it."""
-MAX_CHARGED: Final = 10_000
-"""Maximum number of ended sandboxes for which that is stored."""
+MAX_CHARGED: Final = 4000
+"""Maximum number of ended sandboxes for which that is stored: with the longest names they fit in a message."""
+MAX_GRANTS: Final = 100
+"""Maximum number of grants of a task: its ledger has their names."""
 WALL_STEP: Final = 60
 """Wall time is charged in steps of this many seconds while nothing else changes."""
 

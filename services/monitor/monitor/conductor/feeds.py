@@ -14,6 +14,7 @@ from nats.aio.subscription import Subscription
 from nats.js.errors import NotFoundError
 from pydantic import ValidationError
 
+from monitor.bucket_entries import BucketReader, Entry
 from monitor.conductor.members import TaskContext
 from monitor.facts import Key
 from sandherd.bus.connection import Bus
@@ -36,8 +37,6 @@ _BATCH: Final = 500
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _MAX_CONTEXTS: Final = 20_000
 _AT_ONCE: Final = 50
-_KV: Final = f"KV_{SandboxSummary.bucket}"
-_PREFIX: Final = f"$KV.{SandboxSummary.bucket}"
 _log: Final = logs.get("conductor")
 
 
@@ -45,36 +44,30 @@ class SummaryFeed:
     """The summaries, from the first on; each change once. It reads what has changed and nothing else."""
 
     def __init__(self, bus: Bus) -> None:
-        self._bus = bus
-        self._next = 1
+        self._reader = BucketReader(bus, SandboxSummary.bucket)
 
     async def next_batch(self) -> dict[Key, SandboxSummary | None]:
         """The next changed summaries, None for a deleted one; empty if there are none. Raises nats-py's errors."""
-        batch = await read_batch(self._bus, _KV, f"{_PREFIX}.>", first=self._next, limit=_BATCH, max_bytes=_BATCH_BYTES)
-        if batch:
-            self._next = batch[-1].sequence + 1
-        return dict(found for stored in batch if (found := _summary(stored)) is not None)
+        while batch := await self._reader.next_batch():
+            if found := dict(summary for entry in batch if (summary := _summary(entry)) is not None):
+                return found
+        return {}
 
 
 async def summaries_of(bus: Bus, project: str) -> list[SandboxSummary]:
     """The summaries of a project; `*` for all projects. Raises nats-py's errors."""
-    found: list[SandboxSummary] = []
-    first = 1
-    while batch := await read_batch(
-        bus, _KV, f"{_PREFIX}.{project}.*", first=first, limit=_BATCH, max_bytes=_BATCH_BYTES
-    ):
-        first = batch[-1].sequence + 1
-        found += [summary for stored in batch if (summary := (_summary(stored) or (None, None))[1]) is not None]
-    return found
+    entries = await BucketReader(bus, SandboxSummary.bucket, f"{project}.*").rest()
+    found = (_summary(entry) for entry in entries)
+    return [one[1] for one in found if one is not None and one[1] is not None]
 
 
-def _summary(stored: StoredMessage) -> tuple[Key, SandboxSummary | None] | None:
+def _summary(entry: Entry) -> tuple[Key, SandboxSummary | None] | None:
     """A summary with its key; None for one that can't be read."""
-    project, _, sandbox = stored.subject.removeprefix(f"{_PREFIX}.").partition(".")
-    if not stored.data:  # deleted, or expired
+    project, _, sandbox = entry.key.partition(".")
+    if entry.value is None:
         return (project, sandbox), None
     try:
-        return (project, sandbox), SandboxSummary.model_validate_json(stored.data)
+        return (project, sandbox), SandboxSummary.model_validate_json(entry.value)
     except ValidationError as error:
         _log.warning("summary unreadable, ignored", project=project, sandbox=sandbox, error=repr(error)[:200])
         return None

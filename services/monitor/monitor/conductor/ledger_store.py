@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from monitor.bucket_entries import BucketReader
 from monitor.conductor.decisions import MESSAGE_EXPIRES
 from monitor.conductor.ledger import Ledger, Output
 from sandherd.bus.connection import Bus
@@ -18,8 +19,8 @@ from sandherd.contracts.names import FLEET, new_uuid
 from sandherd.contracts.subjects import event_subject
 from sandherd.telemetry import logs
 
-_STREAM: Final = "KV_monitor"
-_PREFIX: Final = "$KV.monitor.conductor"
+_BUCKET: Final = "monitor"
+_PREFIX: Final = f"$KV.{_BUCKET}.conductor"
 _DELETE_HEADERS: Final = {"KV-Operation": "DEL", "Nats-TTL": "60s"}
 _COMMAND_AGE: Final = timedelta(seconds=100)
 """A command that a former holder may have published is repeated until the broker would no longer know its id."""
@@ -42,16 +43,11 @@ class LedgerStore:
     async def restore(self, wanted: str = "*") -> dict[str, Ledger]:
         """All ledgers, or that of a project. One that can't be read is begun anew. Raises nats-py's errors."""
         found: dict[str, Ledger] = {}
-        first = 1
-        while batch := await read_batch(
-            self._bus, _STREAM, f"{_PREFIX}.{wanted}", first=first, limit=_BATCH, max_bytes=_BATCH_BYTES
-        ):
-            first = batch[-1].sequence + 1
-            for stored in batch:
-                project = stored.subject.rpartition(".")[2]
-                self._revisions[project] = stored.sequence
-                if stored.data:
-                    found[project] = _read(project, stored.data)
+        for entry in await BucketReader(self._bus, _BUCKET, f"conductor.{wanted}").rest():
+            project = entry.key.rpartition(".")[2]
+            self._revisions[project] = entry.revision
+            if entry.value is not None:
+                found[project] = _read(project, entry.value)
         return found
 
     async def save(self, project: str, ledger: Ledger) -> None:

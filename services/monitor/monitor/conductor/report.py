@@ -1,6 +1,8 @@
-"""The report of a project: from the Conductor's record and the summaries, so that every replica can reply."""
+"""The report of a project: from the Conductor's record, summaries and ledgers, so that every replica can reply."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from monitor.conductor import assessment, coherence
@@ -9,7 +11,10 @@ from monitor.conductor.ledger import FindingRecord, Ledger
 from monitor.conductor.ledger_store import read_ledgers
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.records import SandboxSummary
+from sandherd.contracts.requests.budgets import BudgetLine
+from sandherd.contracts.requests.monitor import InterventionView
 from sandherd.contracts.requests.monitor_report import (
+    MAX_LAST,
     MAX_LISTED,
     MAX_PROJECTS,
     AskMonitorReport,
@@ -21,6 +26,9 @@ from sandherd.contracts.requests.monitor_report import (
 )
 from sandherd.service.service import IncomingRequest, Service
 
+MAX_REPLY: Final = 900 * 1024
+"""Bytes of all reports together, below the maximum of a message."""
+_LISTS: Final = ("findings", "interventions", "budgets", "needs")
 _LIVE: Final = frozenset({"running", "waiting", "paused"})
 _SAME: Final = (
     *("kind", "sandbox", "task", "other", "other_task", "severity", "cause", "similarity"),
@@ -31,26 +39,76 @@ _SAME: Final = (
 class ReportHandler:
     """Replies to requests for a report."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(
+        self, service: Service, budgets: Callable[[str], Awaitable[dict[str, list[BudgetLine]] | None]]
+    ) -> None:
         self._service = service
+        self._budgets = budgets
 
     async def answer(self, incoming: IncomingRequest[AskMonitorReport]) -> MonitorReport:
         """The report of the subject's project; of all projects for `fleet`."""
         bus, project = self._service.bus, incoming.project
         ledgers = await read_ledgers(bus, project)
         summaries = await summaries_of(bus, "*" if project == FLEET else project)
-        by_project: dict[str, list[SandboxSummary]] = {} if project == FLEET else {project: []}
+        budgets = await self._budgets(project)
+        by_project: dict[str, list[SandboxSummary]] = {}
         for summary in summaries:
-            if summary.state in _LIVE and summary.task is not None:
-                by_project.setdefault(summary.project, []).append(summary)
-        names = sorted(by_project.keys() | ledgers.keys())[:MAX_PROJECTS]
-        reports = [report_of(name, ledgers.get(name, Ledger()), by_project.get(name, [])) for name in names]
-        return MonitorReport(mode=self._service.settings.conductor, projects=reports)
+            by_project.setdefault(summary.project, []).append(summary)
+        reports = [
+            report_of(
+                name,
+                ledgers.get(name, Ledger()),
+                by_project.get(name, []),
+                None if budgets is None else budgets.get(name, []),
+            )
+            for name in _names(project, ledgers, by_project, budgets or {})
+        ]
+        return MonitorReport(
+            mode=self._service.settings.conductor, projects=fitting(reports), budgets=(budgets or {}).get(FLEET)
+        )
 
 
-def report_of(project: str, ledger: Ledger, live: Iterable[SandboxSummary]) -> ProjectReport:
-    """The report of a project with these live sandboxes."""
-    sandboxes = {summary.sandbox: summary for summary in live}
+def fitting(reports: list[ProjectReport]) -> list[ProjectReport]:
+    """The reports, so that all fit in a reply: lists of those that need more than their share of it are shortened."""
+    if sum(map(_size, reports)) <= MAX_REPLY:
+        return reports
+    return [_shortened(report, MAX_REPLY // len(reports)) for report in reports]
+
+
+def _shortened(report: ProjectReport, share: int) -> ProjectReport:
+    while _size(report) > share and any(getattr(report, name) for name in _LISTS):
+        halves = {name: rows[: len(rows) // 2] for name in _LISTS if (rows := getattr(report, name)) is not None}
+        report = report.model_copy(update=halves)
+    return report
+
+
+def _size(report: ProjectReport) -> int:
+    return len(report.model_dump_json())
+
+
+def _names(
+    project: str,
+    ledgers: Iterable[str],
+    summaries: Mapping[str, Sequence[SandboxSummary]],
+    budgets: Mapping[str, Sequence[BudgetLine]],
+) -> list[str]:
+    """The projects that are reported: the requested one, or those that there is something to report about."""
+    if project != FLEET:
+        return [project]
+    live = {name for name, found in summaries.items() if any(map(_is_live, found))}
+    over = {name for name, lines in budgets.items() if any(line.exceeded_at for line in lines)}
+    return sorted((live | over | set(ledgers)) - {FLEET})[:MAX_PROJECTS]
+
+
+def _is_live(summary: SandboxSummary) -> bool:
+    return summary.state in _LIVE and summary.task is not None
+
+
+def report_of(
+    project: str, ledger: Ledger, summaries: Sequence[SandboxSummary], budgets: Sequence[BudgetLine] | None = None
+) -> ProjectReport:
+    """The report of a project with the summaries of its sandboxes, and its limits."""
+    sandboxes = {summary.sandbox: summary for summary in summaries if _is_live(summary)}
     findings = sorted(
         (one for one in ledger.findings if one.open), key=lambda one: (-coherence.weight_of(one), one.since, one.key)
     )
@@ -65,7 +123,9 @@ def report_of(project: str, ledger: Ledger, live: Iterable[SandboxSummary]) -> P
         findings=[_view(finding) for finding in findings[:MAX_LISTED]],
         finding_count=len(findings),
         interventions=list(_interventions(sandboxes.values(), ledger))[:MAX_LISTED],
-        needs=sorted(_needs(sandboxes, findings), key=lambda need: need.since)[:MAX_LISTED],
+        outcomes=Counter(one.outcome or "pending" for summary in summaries for one in summary.steerings),
+        budgets=None if budgets is None else _nearest(budgets),
+        needs=sorted(_needs(sandboxes, findings, budgets or ()), key=lambda need: need.since)[:MAX_LISTED],
     )
 
 
@@ -81,6 +141,11 @@ def _view(finding: FindingRecord) -> HindranceView:
     )
 
 
+def _nearest(lines: Iterable[BudgetLine]) -> list[BudgetLine]:
+    """Those of the project first, then those that are nearest to their limits."""
+    return sorted(lines, key=lambda line: (line.scope == "task", -(line.share or 0)))[:MAX_LISTED]
+
+
 def _interventions(live: Iterable[SandboxSummary], ledger: Ledger) -> Iterator[SteeredView]:
     for summary in live:
         informed = ledger.informed.get(summary.sandbox)
@@ -91,17 +156,42 @@ def _interventions(live: Iterable[SandboxSummary], ledger: Ledger) -> Iterator[S
                 interventions=summary.interventions,
                 informed_at=informed,
                 findings=[finding.rule for finding in summary.findings],
+                last=[InterventionView(**dict(one)) for one in summary.steerings[-MAX_LAST:]],
             )
 
 
-def _needs(live: dict[str, SandboxSummary], findings: Iterable[FindingRecord]) -> Iterator[NeedView]:
-    """Sandboxes that wait for a user, each once: what it waits for first is that it is paused or waits."""
+def _needs(
+    live: dict[str, SandboxSummary], findings: Iterable[FindingRecord], budgets: Iterable[BudgetLine]
+) -> Iterator[NeedView]:
+    """Sandboxes that wait for a user, each once: what it waits for first is that it is paused or waits.
+
+    And what is over budget, each once: the project, and its tasks with a live sandbox.
+    """
+    over: dict[str | None, datetime] = {}
+    for line in budgets:
+        if line.exceeded_at is not None:
+            over[line.task] = min(line.exceeded_at, over.get(line.task, line.exceeded_at))
+    at_work = {summary.task: summary.sandbox for summary in live.values()}
+    for task, since in over.items():
+        yield NeedView(sandbox=at_work.get(task) if task else None, task=task, reason="budget", since=since)
     named: set[str] = set()
     for summary in live.values():
         if summary.state in {"waiting", "paused"}:
             named.add(summary.sandbox)
-            yield NeedView(sandbox=summary.sandbox, task=summary.task, reason=summary.state, since=summary.updated_at)
+            yield NeedView(
+                sandbox=summary.sandbox,
+                task=summary.task,
+                reason=summary.state,
+                since=summary.updated_at,
+                approval_id=_requested(summary),
+            )
     for finding in findings:
         if finding.notified_at is not None and finding.sandbox in live and finding.sandbox not in named:
             named.add(finding.sandbox)
             yield NeedView(sandbox=finding.sandbox, task=finding.task, reason="coordination", since=finding.notified_at)
+
+
+def _requested(summary: SandboxSummary) -> str | None:
+    """The approval that the guardian's pause has requested, if it is paused for that."""
+    last = summary.steerings[-1] if summary.steerings else None
+    return last.approval_id if last is not None and last.outcome is None and summary.state == "paused" else None

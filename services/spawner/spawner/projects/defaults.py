@@ -45,8 +45,8 @@ def applied(
     """What of the defaults applies to the spec, or why the task is refused. `of_profile` is its profile's maximum."""
     wants_kind = spec.harness.kind == PROJECT_DEFAULT
     if wants_kind and defaults.harness is None:
-        text = f"project {project} has no default harness: name one with --harness, or a program after --"
-        return Refusal(f"{text}; an operator sets it with `sandherd projects set {project} --harness`", "spec.harness")
+        operator = f"an operator sets one with `sandherd projects set {project} --harness`"
+        return Refusal(f"project {project} has no default harness; {operator}", "spec.harness")
     found = AppliedDefaults(
         harness=defaults.harness if wants_kind else None,
         image=defaults.image if has_images and spec.image is None else None,

@@ -51,7 +51,13 @@ class BranchService:
         artifacts = BranchArtifacts(bus)
         mounting = {name for name, runtime in runtimes.items() if runtime.capabilities.mounts_repository}
         mirrors = Mirrors(
-            mirrors_folder(settings.home), hosts, artifacts, settings.max_repository_mb, mirror_limits(settings)
+            mirrors_folder(settings.home),
+            hosts,
+            artifacts,
+            settings.max_repository_mb,
+            mirror_limits(settings),
+            max_lfs_mb=settings.max_lfs_mb,
+            blobless=settings.mirror_filter == "blob:none",
         )
         return cls(
             live,

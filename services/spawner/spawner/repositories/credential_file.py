@@ -18,6 +18,11 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}{port}".lower()
 
 
+def host_of(repository: str | None) -> str | None:
+    """The host of a repository as it is shown: None for a local one, which has a label."""
+    return origin_of(repository) if repository is not None and "://" in repository else None
+
+
 def credential_for(origin: str, file: Path | None) -> Credential | None:
     """The first credential of the file for this origin, or None. Raises `GitError`."""
     return next((one for one in read_credentials(file) if one.origin == origin), None)

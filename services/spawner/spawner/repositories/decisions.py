@@ -27,6 +27,8 @@ Decide = Callable[[BranchRecord], BranchRecord]
 MAX_TASKS: Final = 100
 DONE: Final = "done"
 """The outcome of a step that succeeded, in metrics."""
+_NOT_YET: Final = "not done yet, and tried again: "
+"""How the problem begins of a branch that waits."""
 NEEDS_APPROVAL: Final = "needs_approval"
 MAX_RECEIVED: Final = 16
 """Maximum bundles of one branch that wait to be checked. Each contains what the earlier ones of its sandbox do."""
@@ -159,6 +161,17 @@ def refused(record: BranchRecord, commits: ReceivedCommits, reason: str, now: da
     return without.with_events(now, event)
 
 
+def delayed(record: BranchRecord, reason: str, now: datetime) -> BranchRecord:
+    """The branch about which something is to be done that has failed for now; the same if that is not shown."""
+    problem = f"{_NOT_YET}{reason}"
+    shown = bool(record.received or record.push_wanted or record.delete_wanted)
+    return (
+        record.model_copy(update={"problem": problem, "updated_at": now})
+        if shown and record.problem != problem
+        else record
+    )
+
+
 def unchanged(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> BranchRecord:
     """The branch after a bundle that adds no commit to it."""
     return _without(record, commits, now)
@@ -219,7 +232,9 @@ def deleted(record: BranchRecord, now: datetime) -> BranchRecord:
     """The branch after it was deleted."""
     if record.state is BranchState.DELETED:
         return record
-    changes = {"delete_wanted": None, "push_wanted": False, "received": (), "approve": (), "updated_at": now}
+    problem = None if (record.problem or "").startswith(_NOT_YET) else record.problem
+    changes: dict[str, object] = {"delete_wanted": None, "push_wanted": False, "received": (), "approve": ()}
+    changes |= {"problem": problem, "updated_at": now}
     event = BranchDeleted(repository=record.repository, branch=record.branch)
     ended = record.entering(BranchState.DELETED, **changes).with_events(now, event)
     for commits in record.received:
@@ -244,4 +259,5 @@ def _too_late(record: BranchRecord, commits: ReceivedCommits, state: BranchState
 
 def _without(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> BranchRecord:
     remaining = tuple(one for one in record.received if one != commits)
-    return record.model_copy(update={"received": remaining, "updated_at": now})
+    problem = None if (record.problem or "").startswith(_NOT_YET) else record.problem
+    return record.model_copy(update={"received": remaining, "problem": problem, "updated_at": now})

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from spawner.repositories.git import in_repository, run_git
 from spawner.repositories.mirror import Mirror
 
 SECONDS: Final = 900.0
@@ -35,7 +34,7 @@ async def collect_garbage(mirror: Mirror) -> None:
     limits = replace(mirror.limits, local_seconds=SECONDS)
     config = {**_PACKING, "pack.packSizeLimit": str(limits.file_bytes)}
     async with mirror.writing():
-        await run_git(*in_repository(mirror.path), "gc", "--quiet", "--prune=now", limits=limits, config=config)
+        await mirror.git("gc", "--quiet", "--prune=now", limits=limits, config=config)
         (mirror.path / _STAMP).touch()
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, TypedDict
 
 from sandherd.process_signals import send_group
 from spawner.repositories.printed_text import printed_text, secrets_of
@@ -113,6 +113,17 @@ class GitLimits:
 DEFAULT_LIMITS: Final = GitLimits()
 
 
+class GitOptions(TypedDict, total=False):
+    """What else a command may have; `run_git` says what each is."""
+
+    config: Mapping[str, str] | None
+    environment: Mapping[str, str] | None
+    limits: GitLimits
+    accepted: frozenset[int]
+    stdin: bytes
+    into: IO[bytes] | None
+
+
 async def run_git(
     *arguments: str,
     credential: Credential | None = None,
@@ -121,24 +132,29 @@ async def run_git(
     limits: GitLimits = DEFAULT_LIMITS,
     accepted: frozenset[int] = frozenset({0}),
     over_network: bool = False,
+    stdin: bytes = b"",
+    into: IO[bytes] | None = None,
 ) -> tuple[int, bytes]:
     """Run git with these arguments and return its exit status, one of `accepted`, and its output. Raises `GitError`.
 
-    When cancelled, or out of time, git and its children are ended first. `over_network`: it contacts a remote.
+    When cancelled, or out of time, git and its children are ended first. `over_network`: it contacts a remote. `into`:
+    a file that its output is written to instead.
     """
     seconds = limits.seconds if over_network else limits.local_seconds
     process = await asyncio.create_subprocess_exec(
         *("/bin/sh", "-c", _LIMITED, str(limits.file_bytes // _BLOCK), str(limits.memory_bytes // 1024), *arguments),
         env=_environment(credential, config or {}) | dict(environment or {}),
         cwd="/",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
+        stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE if into is None else into,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
     try:
         async with asyncio.timeout(seconds):
-            out, err = await asyncio.gather(_read(process.stdout, limits), _read(process.stderr, limits))
+            out, err, _ = await asyncio.gather(
+                _read(process.stdout, limits), _read(process.stderr, limits), _write(process.stdin, stdin)
+            )
             status = await process.wait()
     except TimeoutError:
         fault = GitFault.UNAVAILABLE if over_network else GitFault.TOO_LARGE
@@ -181,6 +197,15 @@ _PASSED: Final = (
     *("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"),
 )
+
+
+async def _write(stream: asyncio.StreamWriter | None, content: bytes) -> None:
+    """All of the content, to a process that may end without reading it."""
+    if stream is not None:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            stream.write(content)
+            await stream.drain()
+        stream.close()
 
 
 async def _read(stream: asyncio.StreamReader | None, limits: GitLimits) -> bytes:

@@ -1,6 +1,6 @@
 """Which repositories tasks may name, and the credential for each: a spawner connects only to permitted hosts."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol, Self, TypeVar
 
@@ -41,6 +41,10 @@ class NoCredentials:
         return None
 
 
+def _origins(hosts: Iterable[str]) -> frozenset[str]:
+    return frozenset((host if "://" in host else f"https://{host}").lower() for host in hosts)
+
+
 @dataclass(frozen=True)
 class RepositoryHosts:
     """The permitted hosts as origins, such as `https://github.com`, and where their credentials come from."""
@@ -48,14 +52,16 @@ class RepositoryHosts:
     origins: frozenset[str] = frozenset()
     credentials: CredentialSource = field(default_factory=NoCredentials)
     protects: Protects | None = None
+    lfs_origins: frozenset[str] = frozenset()
+    """Where else objects of Git LFS may be."""
 
     @classmethod
     def of(
         cls, settings: Settings, credentials: CredentialSource | None = None, protects: Protects | None = None
     ) -> Self:
         """From the settings."""
-        origins = (host if "://" in host else f"https://{host}" for host in settings.repository_hosts)
-        return cls(frozenset(map(str.lower, origins)), credentials or NoCredentials(), protects)
+        origins, lfs_origins = _origins(settings.repository_hosts), _origins(settings.lfs_hosts)
+        return cls(origins, credentials or NoCredentials(), protects, lfs_origins)
 
     def refusal(self, repository: Repository) -> Refusal | None:
         """Why a task may not name this repository, or None."""

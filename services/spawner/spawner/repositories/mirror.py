@@ -8,16 +8,17 @@ import asyncio
 import shutil
 import stat
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Unpack
 
 from spawner.repositories.git import (
     DEFAULT_LIMITS,
     GitError,
     GitFault,
     GitLimits,
+    GitOptions,
     RemoteRepository,
     in_repository,
     run_git,
@@ -30,17 +31,27 @@ NO_COMMIT: Final = "0" * 40
 _REMOTE: Final = "refs/remotes/origin/"
 _HEADS: Final = "refs/heads/"
 _INCOMING: Final = "refs/incoming/"
-_FETCH: Final = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--force")
+FETCH: Final = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--force")
+"""A command that changes only the refs that it names."""
+_BLOBLESS: Final = ("--filter=blob:none",)
 _CHECKED: Final[Mapping[str, str]] = {"transfer.fsckObjects": "true", "fetch.fsckObjects": "true"}
 """For objects from a sandbox: malformed ones, and names that attack a checkout, are refused (git-fsck(1))."""
+
+
+Take = Callable[[Path, Path], Awaitable[None]]
+"""Takes what else is in a bundle, by way of a repository at the second path."""
 
 
 class Mirror:
     """The mirror in this folder, which is created when it is first fetched."""
 
-    def __init__(self, path: Path, limits: GitLimits = DEFAULT_LIMITS) -> None:
+    def __init__(self, path: Path, limits: GitLimits = DEFAULT_LIMITS, *, blobless: bool = False) -> None:
+        """`blobless`: only the files that are needed are fetched, at any time."""
         self.path = path
         self.limits = limits
+        self.blobless = blobless
+        self.promisor: RemoteRepository | None = None
+        """Where git fetches what is missing in a partial mirror (gitprotocol-v2(5)), with the credential for it."""
         self._writer = WriterLock(path)
 
     # --- the remote --------------------------------------------------------------------------------------------
@@ -48,7 +59,22 @@ class Mirror:
     async def fetch(self, remote: RemoteRepository) -> None:
         """Fetch all branches; those that the remote has deleted are deleted here. Raises `GitError`."""
         async with self.writing():
-            await self.run(*_FETCH, "--prune", "--end-of-options", remote.url, f"+{_HEADS}*:{_REMOTE}*", remote=remote)
+            options = ("--prune", *(_BLOBLESS if self.blobless else ()), "--end-of-options")
+            await self.run(*FETCH, *options, remote.url, f"+{_HEADS}*:{_REMOTE}*", remote=remote)
+
+    async def complete(self, remote: RemoteRepository, commits: Iterable[str]) -> None:
+        """Have all files of these commits, in a partial mirror. Raises `GitError`."""
+        trees = [f"{commit}^{{tree}}" for commit in sorted(set(commits))]
+        listed = await self.run("rev-list", "--objects", "--no-object-names", "--missing=print", *trees)
+        missing = "".join(f"{line[1:]}\n" for line in listed.split() if line.startswith("?")).encode()
+        if missing:
+            config = {"fetch.negotiationAlgorithm": "noop"}
+            async with self.writing():
+                await self.git(*FETCH, *_BLOBLESS, "--stdin", remote.url, remote=remote, config=config, stdin=missing)
+
+    def is_partial(self) -> bool:
+        """Whether files may be missing in it. It blocks."""
+        return self.blobless or any((self.path / "objects" / "pack").glob("*.promisor"))
 
     async def default_branch(self, remote: RemoteRepository) -> str:
         """The branch that the remote's HEAD is. Raises `GitError`, also for an empty repository."""
@@ -123,14 +149,17 @@ class Mirror:
 
     # --- bundles -----------------------------------------------------------------------------------------------
 
-    async def write_bundle(self, branch: str, file: Path, *, since: str | None = None, base: str | None = None) -> None:
+    async def write_bundle(
+        self, branch: str, file: Path, *, since: str | None = None, base: str | None = None, others: Sequence[str] = ()
+    ) -> None:
         """Write the branch as a bundle (git-bundle(1)), with its history or the commits after `since`.
 
         `base`: also the remote's branch of this name, as of the last fetch and if it exists: an agent may merge it.
+        `others`: also these refs, by their full names.
         """
         excluded = (f"^{since}",) if since else ()
-        others = [f"{_REMOTE}{base}"] if base is not None and base in await self.remote_branches() else []
-        await self.run("bundle", "create", "--quiet", str(file), f"{_HEADS}{branch}", *others, *excluded)
+        bases = [f"{_REMOTE}{base}"] if base is not None and base in await self.remote_branches() else []
+        await self.run("bundle", "create", "--quiet", str(file), f"{_HEADS}{branch}", *bases, *others, *excluded)
 
     async def import_base(self, bundle: Path, base: str) -> None:
         """Take the base branch of a local repository from a client's bundle. Raises `GitError`."""
@@ -138,10 +167,12 @@ class Mirror:
             with tempfile.TemporaryDirectory(prefix=QUARANTINES, dir=self.path) as quarantine:
                 await self._unbundle(bundle, base, Path(quarantine))
                 refs = f"+{_HEADS}{base}:{_REMOTE}{base}"
-                await self.run(*_FETCH, "--end-of-options", quarantine, refs, config=_CHECKED)
+                await self.run(*FETCH, "--end-of-options", quarantine, refs, config=_CHECKED)
 
-    async def import_bundle(self, bundle: Path, branch: str, *, expected: str) -> str:
+    async def import_bundle(self, bundle: Path, branch: str, *, expected: str, also: Take | None = None) -> str:
         """Continue the branch, which is `expected`, with that of a bundle from a sandbox. Returns its new commit.
+
+        `also` takes what else is in the bundle, by a repository of its own with the mirror's objects.
 
         Raises `GitError` for a malformed or incomplete bundle, hostile objects, and one that does not contain the
         commit `expected`: a branch is only ever continued.
@@ -151,8 +182,10 @@ class Mirror:
             try:
                 with tempfile.TemporaryDirectory(prefix=QUARANTINES, dir=self.path) as quarantine, _blamed(bundle):
                     await self._unbundle(bundle, branch, Path(quarantine))
+                    if also is not None:
+                        await also(bundle, Path(quarantine))
                     await self.run(
-                        *_FETCH, "--end-of-options", quarantine, f"+{_HEADS}{branch}:{incoming}", config=_CHECKED
+                        *FETCH, "--end-of-options", quarantine, f"+{_HEADS}{branch}:{incoming}", config=_CHECKED
                     )
                 shown = await self.run("rev-parse", "--verify", "--end-of-options", f"{incoming}^{{commit}}")
                 commit = shown.strip()
@@ -171,21 +204,19 @@ class Mirror:
         """
         await run_git("init", "--quiet", "--bare", "--template=", "--end-of-options", str(quarantine))
         (quarantine / "objects" / "info" / "alternates").write_text(f"{self.path / 'objects'}\n")
-        arguments = (*_FETCH, "--end-of-options", str(bundle), f"+{_HEADS}{branch}:{_HEADS}{branch}")
+        arguments = (*FETCH, "--end-of-options", str(bundle), f"+{_HEADS}{branch}:{_HEADS}{branch}")
         await run_git(*in_repository(quarantine), *arguments, limits=self.limits)
 
     async def has_commit(self, commit: str) -> bool:
         """Whether the mirror has this commit. Raises `GitError`."""
         arguments = ("cat-file", "-e", f"{commit}^{{commit}}")
-        status, _ = await run_git(
-            *in_repository(self.path), *arguments, limits=self.limits, accepted=frozenset({0, 1, 128})
-        )
+        status, _ = await self.git(*arguments, accepted=frozenset({0, 1, 128}))
         return status == 0
 
     async def contains(self, commit: str, ancestor: str) -> bool:
         """Whether the commit is the other one or comes after it. Raises `GitError`."""
         arguments = ("merge-base", "--is-ancestor", "--end-of-options", ancestor, commit)
-        status, _ = await run_git(*in_repository(self.path), *arguments, limits=self.limits, accepted=frozenset({0, 1}))
+        status, _ = await self.git(*arguments, accepted=frozenset({0, 1}))
         return status == 0
 
     # --- trial merges ------------------------------------------------------------------------------------------
@@ -203,13 +234,13 @@ class Mirror:
         async with self._trial() as own:
             tree, conflicts = await self._merged_tree(head, base, own)
             arguments = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", base, tree)
-            _, shown = await run_git(*in_repository(self.path), *arguments, environment=own, limits=self.limits)
+            _, shown = await self.git(*arguments, environment=own)
         return sorted({*_paths(shown), *conflicts})
 
     async def merge_bases(self, head: str, base: str) -> list[str]:
         """The best common ancestors of two commits, usually one. Raises `GitError`."""
         arguments = ("merge-base", "--all", "--end-of-options", head, base)
-        _, shown = await run_git(*in_repository(self.path), *arguments, limits=self.limits, accepted=frozenset({0, 1}))
+        _, shown = await self.git(*arguments, accepted=frozenset({0, 1}))
         return shown.decode().split()
 
     @asynccontextmanager
@@ -222,9 +253,7 @@ class Mirror:
     async def _merged_tree(self, head: str, base: str, own: Mapping[str, str]) -> tuple[str, list[str]]:
         """The tree of a merge, and the paths with conflicts."""
         arguments = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", "--end-of-options", head, base)
-        status, shown = await run_git(
-            *in_repository(self.path), *arguments, environment=own, limits=self.limits, accepted=frozenset({0, 1})
-        )
+        status, shown = await self.git(*arguments, environment=own, accepted=frozenset({0, 1}))
         tree, *paths = _paths(shown)
         return tree, paths if status else []
 
@@ -265,16 +294,25 @@ class Mirror:
         self, *arguments: str, remote: RemoteRepository | None = None, config: Mapping[str, str] | None = None
     ) -> str:
         """Run git on this repository and return its output. Raises `GitError`."""
-        credential = remote.credential if remote is not None else None
-        _, shown = await run_git(
-            *in_repository(self.path),
-            *arguments,
-            credential=credential,
-            config=config,
-            limits=self.limits,
-            over_network=remote is not None,
-        )
+        _, shown = await self.git(*arguments, remote=remote, config=config)
         return shown.decode("utf-8", "surrogateescape")
+
+    async def git(
+        self, *arguments: str, remote: RemoteRepository | None = None, **options: Unpack[GitOptions]
+    ) -> tuple[int, bytes]:
+        """Run git on this repository, as `run_git` does. Raises `GitError`."""
+        used = remote or self.promisor
+        options.setdefault("limits", self.limits)
+        try:
+            return await run_git(
+                *in_repository(self.path), *arguments,
+                credential=used.credential if used else None, over_network=used is not None, **options,
+            )  # fmt: skip
+        except GitError as error:
+            if remote is not None or self.promisor is None or "promisor remote" not in str(error):
+                raise
+            message = f"the mirror is partial (SANDHERD_MIRROR_FILTER), and its repository has the rest: {error}"
+            raise GitError(error.fault, message, of_machine=error.of_machine) from error
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:
@@ -287,10 +325,17 @@ class Mirror:
                 )
             try:
                 yield
+                await asyncio.to_thread(_share_promisors, self.path)
             except GitError:
                 if new:
                     await asyncio.to_thread(shutil.rmtree, self.path)
                 raise
+
+
+def _share_promisors(mirror: Path) -> None:
+    """Have sandboxes read the marks of partial packs, which git writes for one user whatever is configured."""
+    for mark in (mirror / "objects" / "pack").glob("*.promisor"):
+        mark.chmod(0o444)
 
 
 def _paths(printed: bytes) -> list[str]:

@@ -23,6 +23,8 @@ class MirrorLimits:
     total_bytes: int
 
 
+COLLECTED_EVERY: Final = 600.0
+"""How often the garbage of a mirror is collected that stays too large, in seconds: each time takes minutes."""
 UNLIMITED: Final = MirrorLimits(timedelta.max, 1_000_000, 2**63)
 
 
@@ -58,6 +60,14 @@ def unneeded(
             removed.append(mirror)
             total, number = total - mirror.size, number - 1
     return removed
+
+
+def collection_is_due(last: tuple[str, float] | None, refs: str, now: float) -> bool:
+    """Whether the garbage of a mirror that is too large is collected, after it was too large without its garbage.
+
+    `last` are its refs then, and the time in seconds: the same refs need the same objects.
+    """
+    return last is None or (refs != last[0] and now - last[1] >= COLLECTED_EVERY)
 
 
 def may_be_removed(branch: BranchRecord, now: datetime, keep: timedelta) -> bool:

@@ -11,18 +11,22 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 from sandherd.contracts.events import ArtifactRef
-from sandherd.contracts.repositories import Repository
+from sandherd.contracts.repositories import Repository, Submodule
 from spawner.repositories.artifacts import ArtifactMissingError, BranchArtifacts
 from spawner.repositories.garbage import collect_garbage
 from spawner.repositories.git import DEFAULT_LIMITS, GitError, GitFault, GitLimits
 from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.lfs import LfsObjects, remove_unused, take_objects
+from spawner.repositories.lfs_pointers import Pointer
 from spawner.repositories.mirror import NO_COMMIT, Mirror, folder_bytes
-from spawner.repositories.mirror_limits import UNLIMITED, MirrorLimits
+from spawner.repositories.mirror_limits import UNLIMITED, MirrorLimits, collection_is_due
 from spawner.repositories.paths import SCRATCH, mirror_path, mirrors_of
 from spawner.repositories.record import BranchRecord, repository_key
+from spawner.repositories.submodules import SubmoduleFetcher
 
 _MIB: Final = 1024 * 1024
 MAX_BUNDLE: Final = 1024 * _MIB
@@ -41,12 +45,20 @@ class Mirrors:
         artifacts: BranchArtifacts,
         max_mb: int,
         limits: MirrorLimits = UNLIMITED,
+        *,
+        max_lfs_mb: int = 1024,
+        blobless: bool = False,
     ) -> None:
         """`max_mb`: the maximum size of one mirror; `limits`: of all mirrors of a project."""
         self.folder, self._hosts, self._artifacts = folder, hosts, artifacts
+        self._submodules = SubmoduleFetcher(hosts)
+        self._blobless = blobless
+        self._lfs = LfsObjects(hosts, max_lfs_mb * _MIB)
         self.limits = limits
         self._limits: GitLimits = replace(DEFAULT_LIMITS, file_bytes=max_mb * _MIB)
         self._mirrors: dict[Path, Mirror] = {}
+        self._full: dict[Path, tuple[str, float]] = {}
+        """The refs of mirrors that were too large without their garbage, and when that was."""
         self._free_space: FreeSpace | None = None
 
     def when_full(self, free_space: FreeSpace) -> None:
@@ -77,7 +89,7 @@ class Mirrors:
         """The mirror at this path."""
         known = self._mirrors.get(path)
         if known is None:
-            known = self._mirrors[path] = Mirror(path, self._limits)
+            known = self._mirrors[path] = Mirror(path, self._limits, blobless=self._blobless)
         return known
 
     def found(self) -> Mapping[str, Sequence[Path]]:
@@ -96,7 +108,7 @@ class Mirrors:
         if not mirror.path.exists():
             await self._require_space(project)
         if repository.url is not None:
-            await self._hosts.use(repository.url, mirror.fetch)
+            await self._fetch(mirror, repository.url)
         elif repository.bundle is not None:
             async with self._bundle(repository.bundle) as file:
                 await mirror.import_base(file, repository.base or "")
@@ -136,15 +148,60 @@ class Mirrors:
     async def with_branch(self, record: BranchRecord) -> Mirror:
         """The mirror with the branch at the commit of its record; restored if this spawner's mirror lacks it."""
         mirror = self.of(record.project, record.repository)
+        await self._use_promisor(mirror, record.url)
         at = (await mirror.branches()).get(record.branch)
         if at == record.commit:
+            await self._complete(mirror, record)
             mirror.mark_used()
             return mirror
         if not (mirror.path.exists() and await mirror.has_commit(record.commit)):
             await self._restore(mirror, record)
         await mirror.reset_branch(record.branch, record.commit)
+        await self._complete(mirror, record)
         mirror.mark_used()
         return mirror
+
+    async def _fetch(self, mirror: Mirror, url: str) -> None:
+        await self._use_promisor(mirror, url)
+        await self._hosts.use(url, mirror.fetch)
+
+    async def _use_promisor(self, mirror: Mirror, url: str | None) -> None:
+        """Have a partial mirror fetch what is missing, with the present credential."""
+        if url is not None and await asyncio.to_thread(mirror.is_partial):
+            mirror.promisor = await self._hosts.remote(url)
+
+    async def _complete(self, mirror: Mirror, record: BranchRecord) -> None:
+        """Have the files of the branch and its base, in a partial mirror."""
+        if record.url is not None and mirror.promisor is not None:
+            tip = (await mirror.remote_branches()).get(record.base, record.base_commit)
+            commits = (record.commit, record.base_commit, tip)
+            await self._hosts.use(record.url, partial(mirror.complete, commits=commits))
+
+    async def submodules(
+        self, mirror: Mirror, record: BranchRecord, repository: Repository | None
+    ) -> Sequence[Submodule]:
+        """The submodules of the branch's commit that a task wants; their commits are in the mirror."""
+        if repository is None or not repository.submodules:
+            return ()
+        found = await self._submodules.fetch(mirror, record.commit, record.url, repository.submodules)
+        await self.check_size(mirror)
+        return found
+
+    async def lfs_objects(
+        self, mirror: Mirror, record: BranchRecord, repository: Repository | None
+    ) -> Sequence[Pointer]:
+        """The objects of Git LFS of the branch's commit, if a task wants them; the mirror has them."""
+        if repository is None or not repository.lfs or record.url is None:
+            return ()
+        found = await self._lfs.fetch(mirror, record.commit, record.url)
+        await self.check_size(mirror)
+        return found
+
+    async def import_saved(self, mirror: Mirror, record: BranchRecord, bundle: Path) -> str:
+        """Continue the branch with a bundle of a sandbox; returns its new commit."""
+        return await mirror.import_bundle(
+            bundle, record.branch, expected=record.commit, also=partial(take_objects, mirror)
+        )
 
     @asynccontextmanager
     async def received(self, bundle: ArtifactRef) -> AsyncIterator[Path]:
@@ -155,24 +212,34 @@ class Mirrors:
     async def check_size(self, mirror: Mirror) -> None:
         """Raise `GitError` if the mirror has reached its maximum, also without what no branch needs any more."""
         if await asyncio.to_thread(mirror.size_bytes) <= self._limits.file_bytes:
+            self._full.pop(mirror.path, None)
             return
-        await collect_garbage(mirror)
+        await asyncio.to_thread(remove_unused, mirror)
+        refs, now = await mirror.run("for-each-ref"), monotonic()
+        if collection_is_due(self._full.get(mirror.path), refs, now):
+            await collect_garbage(mirror)
         if await asyncio.to_thread(mirror.size_bytes) > self._limits.file_bytes:
+            self._full[mirror.path] = (refs, now)
             limit = self._limits.file_bytes // _MIB
             raise GitError(GitFault.TOO_LARGE, f"the mirror has {limit} MiB, the maximum (SANDHERD_MAX_REPOSITORY_MB)")
 
     async def refresh(self, mirror: Mirror, record: BranchRecord) -> None:
-        """Fetch the current branches of the repository of a branch."""
-        await self._hosts.use(_url(record), mirror.fetch)
+        """Fetch the current branches of the repository of a branch; the mirror has the files of its base."""
+        await self._fetch(mirror, _url(record))
+        await self._complete(mirror, record)
 
     async def push(self, mirror: Mirror, record: BranchRecord) -> None:
         """Push the commit of the record if the repository's branch is where it was pushed last.
 
-        Another reader may have reset the mirror's branch to an earlier record's commit by now.
+        Another reader may have reset the mirror's branch to an earlier record's commit by now. What the commit needs is
+        at its forges before: the commits of submodules, and the objects of Git LFS.
         """
+        url, since = _url(record), (record.base_commit, record.commit)
+        await self._submodules.check(mirror, *since, url)
+        await self._lfs.upload(mirror, *since, url)
         expected = record.pushed or NO_COMMIT
         push = partial(mirror.push, branch=record.branch, expected=expected, commit=record.commit)
-        await self._hosts.use(_url(record), push)
+        await self._hosts.use(url, push)
 
     async def delete_pushed(self, mirror: Mirror, record: BranchRecord) -> None:
         """Delete the repository's branch if it is where it was pushed last."""
@@ -183,14 +250,15 @@ class Mirrors:
     async def _restore(self, mirror: Mirror, record: BranchRecord) -> None:
         """Have the commit of the record: the base from the repository, what comes after it from the last bundle."""
         if record.origin is None:
-            await self._hosts.use(_url(record), mirror.fetch)
+            await self._fetch(mirror, _url(record))
         else:
             async with self._bundle(record.origin) as file:
                 await mirror.import_base(file, record.base)
         if record.bundle is not None:
+            await self._complete(mirror, record.model_copy(update={"commit": record.base_commit}))
             await mirror.reset_branch(record.branch, record.base_commit)
             async with self._bundle(record.bundle) as file:
-                await mirror.import_bundle(file, record.branch, expected=record.base_commit)
+                await self.import_saved(mirror, record.model_copy(update={"commit": record.base_commit}), file)
         if not await mirror.has_commit(record.commit):
             raise GitError(GitFault.NOT_FOUND, f"commit {record.commit[:12]} of {record.branch} is no longer available")
 

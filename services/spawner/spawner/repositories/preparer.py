@@ -3,8 +3,9 @@
 Runs beside the scheduler, which starts a task with a repository only once its checkout is prepared.
 """
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -33,16 +34,21 @@ from spawner.repositories.branch_choice import (
     name_for,
 )
 from spawner.repositories.branch_names import Rules
+from spawner.repositories.credential_file import host_of
 from spawner.repositories.git import GitError, GitFault
+from spawner.repositories.lfs import TAR, write_tar
+from spawner.repositories.lfs_pointers import Pointer
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.record import BranchRecord, repository_key
+from spawner.repositories.submodules import pinned
 from spawner.repositories.work_queue import WorkQueue
 from spawner.sandboxes.reconciler import FOR_NOW
 from spawner.tasks import decisions as of_task
 from spawner.tasks.record import TaskFacts, TaskRecord
 
-_AT_ONCE: Final = 8
+_AT_ONCE: Final = 12
+_HOST_AT_ONCE: Final = 8
 _PROJECT_AT_ONCE: Final = 2
 _UNEXPECTED: Final = "preparing its branch failed by an unexpected error, see the spawner's log; it is tried again"
 _PROJECT_MB: Final = 32
@@ -66,7 +72,14 @@ class CheckoutPreparer:
         self._quota = Quota.of("branches", _PROJECT_MB)
         self._live, self._lease = live, lease
         self._mirrors, self._artifacts, self._mounting = mirrors, artifacts, mounting
-        self._queue = WorkQueue(self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE)
+        self._queue = WorkQueue(
+            self._try,
+            _RETRY,
+            at_once=_AT_ONCE,
+            of_project=_PROJECT_AT_ONCE,
+            of_host=_HOST_AT_ONCE,
+            host_of=self._host_of,
+        )
         self._choosing: KeyedLocks[tuple[str, str]] = KeyedLocks()
         self._waiting: defaultdict[str, set[str]] = defaultdict(set)
         """Tasks that wait for the check of commits, or for another task: by the key of the branch, or of that task."""
@@ -89,6 +102,10 @@ class CheckoutPreparer:
 
     def _at_work_on(self, branch: BranchRecord, task: TaskRecord) -> str | None:
         return at_work_on(branch, task.task, self._live.task_facts)
+
+    def _host_of(self, key: str) -> str | None:
+        known = self._live.task_facts(key)
+        return host_of(known.repository) if known else None
 
     async def run(self) -> None:
         """Prepare what is requested, until cancelled."""
@@ -153,7 +170,8 @@ class CheckoutPreparer:
         self._lease.check()
         begun = partial(decisions.begun_by, task=task, now=self._live.now())
         await self._live.branches.change(branch.key, lambda record, _: begun(record))
-        await self._artifacts.delete(task.checkout.bundle if task.checkout else None)
+        for stored in (task.checkout.bundle, task.checkout.lfs) if task.checkout else ():
+            await self._artifacts.delete(stored)
         now = self._live.now()
         await self._live.change_task(
             key, partial(of_task.with_checkout, branch=branch.id, checkout=checkout, attempt=task.attempt, now=now)
@@ -222,7 +240,11 @@ class CheckoutPreparer:
 
     async def _checkout(self, task: TaskRecord, branch: BranchRecord) -> Checkout:
         mirror = await self._mirrors.with_branch(branch)
-        stored = None if task.runtime in self._mounting else await self._store(mirror, task, branch)
+        submodules = await self._mirrors.submodules(mirror, branch, task.repository)
+        objects = await self._mirrors.lfs_objects(mirror, branch, task.repository)
+        mounted = task.runtime in self._mounting
+        others = [pinned(one) for one in submodules]
+        stored = None if mounted else await self._store(mirror, task, branch, others)
         return Checkout(
             branch=branch.branch,
             base=branch.base,
@@ -230,13 +252,23 @@ class CheckoutPreparer:
             base_commit=branch.base_commit,
             bundle=stored,
             owner=task.task if stored else None,
+            submodules=tuple(submodules),
+            lfs=None if mounted or not objects else await self._store_objects(mirror, task, objects),
         )
 
-    async def _store(self, mirror: Mirror, task: TaskRecord, branch: BranchRecord) -> ArtifactRef:
+    async def _store(
+        self, mirror: Mirror, task: TaskRecord, branch: BranchRecord, others: Sequence[str]
+    ) -> ArtifactRef:
         with self._mirrors.scratch() as folder:
             file = folder / "bundle"
-            await mirror.write_bundle(branch.branch, file, base=branch.base)
+            await mirror.write_bundle(branch.branch, file, base=branch.base, others=others)
             return await self._artifacts.store(file, task.project, task.task, BUNDLE)
+
+    async def _store_objects(self, mirror: Mirror, task: TaskRecord, objects: Sequence[Pointer]) -> ArtifactRef:
+        with self._mirrors.scratch() as folder:
+            file = folder / "objects.tar"
+            await asyncio.to_thread(write_tar, mirror, objects, file)
+            return await self._artifacts.store(file, task.project, task.task, TAR)
 
     # --- changes -------------------------------------------------------------------------------------------------
 

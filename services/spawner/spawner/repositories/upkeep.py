@@ -12,10 +12,12 @@ from sandherd.telemetry import logs
 from spawner.live_state import LiveState
 from spawner.repositories.garbage import collect_garbage, delete_ended, has_changed
 from spawner.repositories.git import GitError
+from spawner.repositories.lfs import remove_unused
 from spawner.repositories.mirror_limits import FoundMirror, may_be_removed, unneeded
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.paths import mirror_path
 from spawner.repositories.record import BranchRecord
+from spawner.repositories.submodules import remove_refs
 from spawner.sandboxes.reconciler import FOR_NOW
 
 _INTERVAL: Final = 600.0
@@ -90,6 +92,9 @@ class MirrorUpkeep:
         mirror, now = self._mirrors.at(path), self._live.now()
         try:
             await delete_ended(mirror, lambda: [one.branch for one in self._live_branches() if self._is_of(one, path)])
+            if not any(self._is_of(one, path) for one in self._live_branches()):
+                await remove_refs(mirror)
+                await asyncio.to_thread(remove_unused, mirror, every=True)
             due = now - self._packed.get(path, datetime.min.replace(tzinfo=UTC)) >= PACKED_EVERY
             if due and await asyncio.to_thread(has_changed, mirror):
                 self._packed[path] = now

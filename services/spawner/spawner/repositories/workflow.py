@@ -5,6 +5,7 @@ Each step is written to the branch's record when it is done, so that it can be r
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -19,6 +20,7 @@ from spawner.live_state import LiveState
 from spawner.repositories import decisions
 from spawner.repositories.approval import PathApproval
 from spawner.repositories.artifacts import DIFF, BranchArtifacts
+from spawner.repositories.credential_file import host_of
 from spawner.repositories.decisions import DONE, Decide, outcome_of
 from spawner.repositories.differences import branch_size, changed_lines, shown_path, write_diff
 from spawner.repositories.git import GitError, GitFault
@@ -29,7 +31,8 @@ from spawner.repositories.record import BranchRecord, ReceivedCommits
 from spawner.repositories.work_queue import WorkQueue
 from spawner.sandboxes.reconciler import FOR_NOW
 
-_AT_ONCE: Final = 4
+_AT_ONCE: Final = 8
+_HOST_AT_ONCE: Final = 4
 _PROJECT_AT_ONCE: Final = 2
 _LEASE_CHECK: Final = 1.0
 """How often it is checked whether the lease was acquired anew, in seconds."""
@@ -50,7 +53,14 @@ class BranchWorkflow:
         """`approval`: patterns of paths whose changes a user has to approve."""
         self._live, self._lease = live, lease
         self._mirrors, self._artifacts, self._approval = mirrors, artifacts, PathApproval(approval)
-        self._queue = WorkQueue(self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE)
+        self._queue = WorkQueue(
+            self._try,
+            _RETRY,
+            at_once=_AT_ONCE,
+            of_project=_PROJECT_AT_ONCE,
+            of_host=_HOST_AT_ONCE,
+            host_of=self._host_of,
+        )
         live.branch_index.on_change(self._on_branch)
 
     async def run(self) -> None:
@@ -70,6 +80,10 @@ class BranchWorkflow:
                     self._on_branch(key, known.view)
             await asyncio.sleep(_LEASE_CHECK)
 
+    def _host_of(self, key: str) -> str | None:
+        known = self._live.branch_index.get(key)
+        return host_of(known.view.url) if known else None
+
     def _on_branch(self, key: str, branch: BranchRecord) -> None:
         if branch.has_work and self._lease.held:
             self._queue.request(key)
@@ -81,7 +95,12 @@ class BranchWorkflow:
                 pass
         except LeaseLostError as error:
             _log.info("lease lost to another replica", lease=str(error))
-        except (GitError, *FOR_NOW) as error:
+        except GitError as error:
+            _log.warning("branch not handled, retrying", branch=key, error=str(error))
+            with suppress(LeaseLostError, *FOR_NOW):
+                await self._change(key, partial(decisions.delayed, reason=str(error), now=self._live.now()))
+            return True
+        except FOR_NOW as error:
             _log.warning("branch not handled, retrying", branch=key, error=str(error))
             return True
         except Exception as error:  # noqa: BLE001  # one branch must not block all others; it is retried
@@ -117,9 +136,17 @@ class BranchWorkflow:
     # --- steps ---------------------------------------------------------------------------------------------------
 
     async def _add(self, record: BranchRecord, commits: ReceivedCommits) -> Decide:
-        """Check a bundle and add it to the branch in the mirror. Only faults of the bundle itself refuse it."""
+        """Check a bundle and add it to the branch in the mirror.
+
+        Faults of the bundle itself refuse it, and that the branch can't be restored any more.
+        """
         now = self._live.now()
-        mirror = await self._restored(record)
+        try:
+            mirror = await self._restored(record)
+        except GitError as error:
+            if error.fault is not GitFault.NOT_FOUND:
+                raise
+            return partial(decisions.refused, commits=commits, reason=f"its branch is lost: {error}", now=now)
         try:
             if await mirror.has_commit(commits.commit) and await mirror.contains(record.commit, commits.commit):
                 return partial(decisions.unchanged, commits=commits, now=now)
@@ -148,7 +175,7 @@ class BranchWorkflow:
     async def _import(self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits) -> str:
         await self._mirrors.check_size(mirror)
         async with self._mirrors.received(commits.bundle) as file:
-            commit = await mirror.import_bundle(file, record.branch, expected=record.commit)
+            commit = await self._mirrors.import_saved(mirror, record, file)
         if commit == commits.commit:
             return commit
         await mirror.reset_branch(record.branch, record.commit)

@@ -14,7 +14,15 @@ TRIALS: Final = "merge-"
 QUARANTINES: Final = "incoming-"
 """The prefix of folders in the repository with objects that are not checked yet."""
 _RETRY_SECONDS: Final = 0.1
-_LEFTOVERS: Final = ("*.lock", "gc.pid", "refs/**/*.lock", "objects/**/tmp_*", f"{TRIALS}*", f"{QUARANTINES}*")
+_LEFTOVERS: Final = (
+    "*.lock",
+    "gc.pid",
+    "refs/**/*.lock",
+    "objects/**/tmp_*",
+    f"{TRIALS}*",
+    f"{QUARANTINES}*",
+    "lfs/tmp_*",
+)
 
 
 class WriterLock:

@@ -18,6 +18,7 @@ from sandherd.telemetry import logs
 from spawner.runtimes import bubblewrap, cgroups, network, network_probe, user_namespace
 from spawner.runtimes import isolation_gaps as gaps
 from spawner.runtimes.contract import NOT_ENFORCED, Capabilities, Isolation, RuntimeFailedError, RuntimeFault
+from spawner.runtimes.disk_sizes import megabytes_for
 from spawner.runtimes.isolation import IsolationLaunch, SandboxNeeds, detect_isolation, refusal
 from spawner.runtimes.layout import Layout, SandboxDirectory
 from spawner.runtimes.plugin_packages import plugin_packages, search_path
@@ -49,8 +50,8 @@ class ProcessRuntimeOptions:
     use_groups: bool = True
     toolchains: Path | None = None
     networks: network.Networks = field(default_factory=network.Networks)
-    disk_megabytes: int = 0
-    """The size of a sandbox's file system in MiB; 0: its disk is not limited."""
+    disk_megabytes: int | None = 0
+    """The size of a sandbox's file system in MiB; 0: its disk is not limited; None: by the size of the host's."""
     starts: bool = True
     """Whether sandboxes will be started. If not, no trial sandbox is started and nothing is compiled."""
 
@@ -122,12 +123,10 @@ def _check_network(runtime: ProcessRuntime, reason: str | None) -> None:
 
 def _layout(options: ProcessRuntimeOptions) -> Layout:
     """The layout of this runtime: existing file systems are mounted, and new ones are enabled if this host can."""
-    layout = Layout(options.root, options.quarantine, options.disk_megabytes)
-    if options.disk_megabytes:
-        reason = layout.disks.try_out() if os.getuid() == 0 else "only root can mount a file system for each sandbox"
-        if reason:
-            _log.warning("sandbox disk usage is not limited", reason=reason)
-            layout = Layout(options.root, options.quarantine)
+    layout = Layout(options.root, options.quarantine, megabytes_for(options.disk_megabytes, options.root))
+    if layout.disk_megabytes and (reason := layout.disks.try_out()):
+        _log.warning("sandbox disk usage is not limited", reason=reason)
+        layout = Layout(options.root, options.quarantine)
     layout.disks.reattach(layout.folders)
     return layout
 

@@ -159,6 +159,8 @@ class SizedDisks:
 
     def try_out(self) -> str | None:
         """Mount and remove a trial file system. Returns why that is impossible here; None if it works."""
+        if os.getuid() != 0:
+            return "only root can mount a file system for each sandbox"
         trial = self.folder / _TRIAL
         try:
             with self._locked(fcntl.LOCK_EX):

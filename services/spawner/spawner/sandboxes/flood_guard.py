@@ -1,6 +1,7 @@
 """Cuts off sandboxes that flood the broker: credentials revoked, connections closed, the sandbox ended.
 
-Of clients that flood it, or whose waiting commands use too much of COMMANDS, the connections are closed.
+Of clients that flood it, or whose waiting commands use too much of COMMANDS, the connections are closed. Those of a
+user who has too many are closed, too, and the credential is revoked if that does not help.
 
 It reads the broker's own counters once a second, on the replica that reconciles sandboxes.
 """
@@ -25,6 +26,7 @@ from sandherd.telemetry import logs
 from spawner.live_state import LiveState
 from spawner.records.record import IndexEntry
 from spawner.sandboxes import decisions
+from spawner.sandboxes.abused_credentials import AbusedCredentials
 from spawner.sandboxes.command_backlog import CommandBacklog
 from spawner.sandboxes.credentials import Revoke
 from spawner.sandboxes.fenced_writes import LeaseState
@@ -60,6 +62,7 @@ class FloodGuard:
         keeper: SandboxReconciler,
         *,
         backlog: CommandBacklog,
+        abused: AbusedCredentials,
         limits: FloodLimits,
     ) -> None:
         self._live = live
@@ -67,6 +70,7 @@ class FloodGuard:
         self._revoker = revoker
         self._keeper = keeper
         self._backlog = backlog
+        self._abused = abused
         self._limits = limits
         self._above_share: frozenset[str] = frozenset()
         """Projects whose waiting commands use more than their share of COMMANDS."""
@@ -87,6 +91,7 @@ class FloodGuard:
         if not await asyncio.to_thread(credentials.exists):
             _log.error("flood guard disabled: run `sandherd identity init` again", missing=str(credentials))
             await asyncio.Event().wait()
+        self._abused.check_keys()
         async with BrokerConnections.open(url, credentials) as table:
             await run_until_first(self._check_connections(table), self._check_backlog())
 
@@ -114,11 +119,16 @@ class FloodGuard:
 
     async def _check(self, table: BrokerConnections, meter: FloodMeter) -> None:
         try:
-            judgement = meter.evaluate(await table.read(), time.monotonic(), self._above_share)
+            connections = await table.read()
+            judgement = meter.evaluate(connections, time.monotonic(), self._above_share)
         except FOR_NOW as error:
             _log.warning("connections not listed, retrying", error=repr(error))
             return
         await self._close(table, judgement)
+        try:
+            await self._abused.enforce(judgement.abuses, connections, self._live.now())
+        except FOR_NOW as error:
+            _log.warning("credential of a user not revoked, retrying", error=repr(error))
         for found in (*judgement.cut_offs, *self._reported()):
             try:
                 await self.cut_off(found)

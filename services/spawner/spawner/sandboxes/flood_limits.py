@@ -23,6 +23,11 @@ CONNECTION_COST: Final = 50
 MAX_CONNECTIONS: Final = {Principal.WORKER: 3, Principal.JOINER: 3}
 """Of one credential: a worker has one, and another while it renews its credential; a joiner has one for a moment."""
 MAX_SANDBOX_CONNECTIONS: Final = 8
+REVOKED_AFTER: Final = 3
+"""Checks within `REVOKED_WITHIN` that find too many connections of a user's credential, until it is revoked: so a short
+excess, such as of many commands that were started at once, is only closed."""
+REVOKED_WITHIN: Final = 60.0
+"""In seconds."""
 
 Key = tuple[str, str]
 """`(project, sandbox)`."""
@@ -62,11 +67,20 @@ class CutOff:
 
 
 @dataclass(frozen=True, slots=True)
+class Abuse:
+    """A user's credential to revoke, and the most connections that it had at one time."""
+
+    user: User
+    connections: int
+
+
+@dataclass(frozen=True, slots=True)
 class FloodResult:
-    """What to do now: sandboxes to cut off, and users' connections to close."""
+    """What to do now: sandboxes to cut off, and users' connections to close and credentials to revoke."""
 
     cut_offs: tuple[CutOff, ...] = ()
     closed: tuple[BrokerConnection, ...] = ()
+    abuses: tuple[Abuse, ...] = ()
     flooded: frozenset[str] = frozenset()
     """Projects whose clients publish too much: some of `closed` are theirs."""
 
@@ -98,6 +112,8 @@ class FloodMeter:
         self._projects = RateLimiter(rate_of(limits.project_messages, BURST_SECONDS))
         self._bytes = RateLimiter(rate_of(limits.bytes, 60.0))
         self._clients = RateLimiter(rate_of(limits.client_messages, BURST_SECONDS))
+        self._crowded: dict[str, list[tuple[float, int]]] = {}
+        """For each public key of a user, when it had too many connections, and how many."""
         self._known: dict[tuple[str, int], tuple[int, int]] | None = None
         """For each connection, what it had sent at the last check; None before the first."""
 
@@ -115,8 +131,11 @@ class FloodMeter:
         cut_offs = tuple(self._cut_off(key, excess, sent[key]) for key, excess in {**noisy, **crowded}.items())
         clients = [delta for delta in deltas if delta.row.user.principal is Principal.CLIENT]
         flooding = [*self._flooding_clients(clients, now), *_publishing(clients, over_share)]
-        closed = dict.fromkeys((*self._surplus(connections), *flooding))
-        return FloodResult(cut_offs, tuple(closed), frozenset(row.user.project for row in flooding))
+        crowds = self._crowds(connections)
+        surplus = [row for rows in crowds for row in rows[self._limits.person_connections :]]
+        closed = dict.fromkeys((*surplus, *flooding))
+        flooded = frozenset(row.user.project for row in flooding)
+        return FloodResult(cut_offs, tuple(closed), tuple(self._abuses(crowds, now)), flooded)
 
     def _deltas(self, connections: Iterable[BrokerConnection]) -> list[_Delta]:
         known = self._known
@@ -150,14 +169,26 @@ class FloodMeter:
                 found.setdefault(loudest, Excess.PROJECT_MESSAGES)
         return found
 
-    def _surplus(self, connections: Iterable[BrokerConnection]) -> Iterable[BrokerConnection]:
-        """The newest connections of users who have too many: the oldest stay open."""
+    def _crowds(self, connections: Iterable[BrokerConnection]) -> list[list[BrokerConnection]]:
+        """The connections of each user who has too many, the oldest first: these stay open."""
         of: defaultdict[str, list[BrokerConnection]] = defaultdict(list)
         for row in connections:
             if row.open and row.user.principal in PEOPLE:
                 of[row.user.public_key].append(row)
-        for rows in of.values():
-            yield from sorted(rows, key=lambda row: row.number)[self._limits.person_connections :]
+        maximum = self._limits.person_connections
+        return [sorted(rows, key=lambda row: row.number) for rows in of.values() if len(rows) > maximum]
+
+    def _abuses(self, crowds: Iterable[Sequence[BrokerConnection]], now: float) -> Iterable[Abuse]:
+        """The credentials that had too many connections again and again."""
+        since = now - REVOKED_WITHIN
+        recent = {key: [row for row in rows if row[0] > since] for key, rows in self._crowded.items()}
+        self._crowded = {key: rows for key, rows in recent.items() if rows}
+        for rows in crowds:
+            user = rows[0].user
+            found = self._crowded.setdefault(user.public_key, [])
+            found.append((now, len(rows)))
+            if len(found) >= REVOKED_AFTER:
+                yield Abuse(user, max(count for _, count in found))
 
     def _cut_off(self, key: Key, excess: Excess, sent: _Sent) -> CutOff:
         users = tuple({row.user for row in sent.connections})

@@ -77,7 +77,8 @@ class ScheduleRequestHandler:
         with available("schedules"):
             refused = schedule_refusal(record, now) or await self._task_refusal(record)
             if refused:
-                raise ContractError(refused.code, refused.reason, field=refused.field, remedy=f"change {refused.field}")
+                remedy = f"change {(refused.field or 'it').rpartition('.')[2]}"
+                raise ContractError(refused.code, refused.reason, field=refused.field, remedy=remedy)
             return self._view(await self._stored(record, replace=request.replace))
 
     async def list_schedules(self, incoming: IncomingRequest[ListSchedules]) -> ScheduleList:

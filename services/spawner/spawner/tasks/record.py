@@ -129,8 +129,8 @@ class TaskRecord(Record, SharedTaskRecord):
     @property
     def stored_inputs(self) -> list[ArtifactRef]:
         """What is stored for it alone to begin with. The bundle of a local repository belongs to its branch."""
-        bundle = self.checkout.bundle if self.checkout else None
-        return [one for one in (self.spec.work, bundle) if one is not None]
+        own = (self.checkout.bundle, self.checkout.lfs) if self.checkout else ()
+        return [one for one in (self.spec.work, *own) if one is not None]
 
     def event_ids(self) -> dict[str, str | None]:
         """Ids in its events: the task, and the sandbox once there is one."""

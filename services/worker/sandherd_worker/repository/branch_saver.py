@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+from collections.abc import Sequence
 from typing import IO, Final
 
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, run_until_first
@@ -13,7 +14,9 @@ from sandherd_worker.redaction import Redactor
 from sandherd_worker.repository.checkout import MARK
 from sandherd_worker.repository.git import Git, GitError, NoGitError, OutputTooLargeError, Repository
 from sandherd_worker.repository.identity import identity_of
+from sandherd_worker.repository.lfs import NewObjects
 from sandherd_worker.repository.rest_commit import Notes, RestCommit, RestContext, message_of, repository_in
+from sandherd_worker.repository.submodules import unsaved_submodules
 from sandherd_worker.work_snapshot import SHARE_OF_FREE_SPACE, SHARE_OF_GRACE
 
 REST_SECONDS: Final = 120.0
@@ -103,6 +106,15 @@ class BranchSaver:
         )
 
     @property
+    def with_lfs(self) -> bool:
+        """Whether objects of Git LFS are saved."""
+        return self._wanted is not None and self._wanted.lfs
+
+    def lfs_objects(self, git: Git) -> NewObjects:
+        """The new ones in the agent's repository."""
+        return NewObjects(git, self.repository, self._identity)
+
+    @property
     def repository(self) -> Repository:
         """The agent's repository."""
         return repository_in(self._who.work_dir)
@@ -150,15 +162,24 @@ class _Saving:
         if shown:
             names = shown.split("\n")
             self._notes.add(f"commits of other branches ({len(names)}), the first of them {names[0][:200]}")
+        if self._checkout.submodules:
+            await self._note_submodules()
         found = await self._read("merge-base", "--end-of-options", self._checkout.commit, tip, fails=True)
         if found != self._checkout.commit:
             self._notes.add(f"the history was rewritten: it does not contain {self._checkout.commit} any more")
+
+    async def _note_submodules(self) -> None:
+        """Note changes inside of submodules: a branch has only the ids of their commits."""
+        changed = await unsaved_submodules(self._git, self._own, self._checkout.commit)
+        if changed:
+            text = f"commits and changes inside of submodules ({len(changed)}), the first of them {changed[0][:200]!r}"
+            self._notes.add(text)
 
     async def _bundled(self, tip: str, before: str) -> AgentBranchSaved:
         """The event of this commit with its bundle in the file; without the commit of the rest if it is too large."""
         limit = self._saver.limit
         try:
-            await self._bundle(limit)
+            await self._bundle(limit, await self._lfs_objects(tip))
         except OutputTooLargeError:
             if tip == before:
                 return self._event(left_out=f"the commits have more than the limit of {limit} bytes")
@@ -170,12 +191,19 @@ class _Saving:
         count = await self._read("rev-list", "--count", f"{self._checkout.base_commit}..{tip}")
         return self._event(commit=tip, commits=int(count), committed_rest=tip != before, left_out=self._notes.text())
 
-    async def _bundle(self, limit: int) -> None:
+    async def _lfs_objects(self, tip: str) -> Sequence[str]:
+        """The ref of the objects of Git LFS that the commits need, if the task wants them."""
+        if not self._saver.with_lfs:
+            return ()
+        ref = await self._saver.lfs_objects(self._git).commit(self._checkout.base_commit, tip)
+        return () if ref is None else (ref,)
+
+    async def _bundle(self, limit: int, others: Sequence[str]) -> None:
         self._file.seek(0)
         self._file.truncate()
         since = f"^{self._checkout.base_commit}"
         await self._git.run(
-            self._own, "bundle", "create", "--quiet", "-", self._branch, since, into=self._file, limit=limit
+            self._own, "bundle", "create", "--quiet", "-", self._branch, *others, since, into=self._file, limit=limit
         )
 
     def _event(self, **fields: object) -> AgentBranchSaved:

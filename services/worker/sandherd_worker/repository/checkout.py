@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,9 +18,11 @@ from sandherd.contracts.repositories import Checkout
 from sandherd.contracts.repositories import Repository as TaskRepository
 from sandherd_worker.access.artifact_client import ArtifactClient
 from sandherd_worker.parts import Parts
+from sandherd_worker.repository import lfs
 from sandherd_worker.repository.git import Git, GitError, NoGitError, Repository
-from sandherd_worker.repository.identity import Identity
+from sandherd_worker.repository.identity import HOOK, PARTIAL, Identity, settings_of
 from sandherd_worker.repository.object_copy import StoppedError, copy_objects
+from sandherd_worker.repository.submodules import SubmoduleCheckout
 
 PHASE: Final = "repository"
 MARK: Final = "checked-out"
@@ -29,16 +32,6 @@ _ORIGIN: Final = "refs/remotes/origin/"
 _EXCLUDED: Final = (
     "# Written by Sandherd: what never is a part of the work.\n.sandherd-part-*\nnode_modules/\n__pycache__/\n.venv/\n"
 )
-_HOOK: Final = """#!/bin/sh
-# Written by Sandherd: names the user who submitted the task. Without a message, as for an editor, nothing is added.
-case "$2" in
-message | commit | merge | squash) ;;
-*) exit 0 ;;
-esac
-trailer="Co-authored-by: $(git config sandherd.coAuthor)" || exit 0
-exec git interpret-trailers --in-place --if-exists addIfDifferent --trailer "$trailer" "$1"
-"""
-"""The hook (githooks(5)) in the sandbox that adds the co-author to the agent's own commits."""
 _SHA256: Final = 64
 _EXPIRED: Final = "it is stored for some days only: submit the task again"
 
@@ -95,9 +88,12 @@ class _Run:
         await self._git.run(self._own, "init", "--quiet", "--template=", *kind)
         if self._checkout.bundle is None:
             await self._write_files_while_copying(await self._mirror_refs())
-            return
-        await asyncio.to_thread(self._configure, await self._take_objects())
-        await self._write_files()
+        else:
+            await asyncio.to_thread(self._configure, await self._take_objects())
+            await self._take_lfs_objects()
+            await self._write_files()
+        settings = partial(settings_of, self._identity)
+        await SubmoduleCheckout(self._git, self._own, self._checkout.submodules, settings).check_out()
 
     async def _write_files(self, **variables: str) -> None:
         own = replace(self._own, variables=variables)
@@ -123,6 +119,7 @@ class _Run:
             return "it has no repository"
         try:
             await self._take_objects()
+            await self._take_lfs_objects()
             tip = (await self._read("rev-parse", "--verify", "--end-of-options", f"{branch}^{{commit}}")).strip()
             if await self._contains(tip, commit):
                 return None
@@ -158,6 +155,16 @@ class _Run:
             file.seek(0)
             return _refs(await self._git.run(self._own, "bundle", "unbundle", "/proc/self/fd/0", stdin=file))
 
+    async def _take_lfs_objects(self) -> None:
+        """Add the objects of Git LFS that were stored for this checkout."""
+        if self._checkout.lfs is None:
+            return
+        with tempfile.TemporaryFile(dir=self._who.state_dir) as file:
+            client = ArtifactClient(self._who, self._parts.line)
+            await client.fetch(self._checkout.lfs, self._checkout.owner or self._who.sandbox, file)
+            file.seek(0)
+            await asyncio.to_thread(lfs.unpack, file, self._folder)
+
     async def _copy(self, failed: Callable[[], bool] = lambda: False) -> None:
         stop, objects = self._parts.stop, self._folder / "objects"
         await asyncio.to_thread(
@@ -190,28 +197,19 @@ class _Run:
         origin.mkdir(parents=True, exist_ok=True)
         (origin / "HEAD").write_text(f"ref: {_ORIGIN}{base}\n")
         with (self._folder / "config").open("a") as file:
-            file.write(_settings(self._identity, self._wanted.url))
+            file.write(settings_of(self._identity, self._wanted.url))
+            mounted = self._checkout.bundle is None
+            if mounted and any((self._who.repository / "objects" / "pack").glob("*.promisor")):
+                file.write(PARTIAL)
+            if self._wanted.lfs:
+                file.write(lfs.enable(self._folder, self._who.repository / "lfs" / "objects" if mounted else None))
         if self._identity.co_author is not None:
             hook = self._folder / "hooks" / "prepare-commit-msg"
             hook.parent.mkdir(exist_ok=True)
-            hook.write_text(_HOOK)
+            hook.write_text(HOOK)
             hook.chmod(0o755)
         (self._folder / "info").mkdir(exist_ok=True)
         (self._folder / "info" / "exclude").write_text(_EXCLUDED)
-
-
-def _settings(identity: Identity, url: str | None) -> str:
-    user = f"[user]\n\tname = {_quoted(identity.name)}\n\temail = {_quoted(identity.address)}\n"
-    if identity.co_author is not None:
-        user += f"[sandherd]\n\tcoAuthor = {_quoted(identity.co_author)}\n"
-    if url is None:
-        return user
-    return f'{user}[remote "origin"]\n\turl = {_quoted(url)}\n\tfetch = +{_HEADS}*:{_ORIGIN}*\n'
-
-
-def _quoted(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def _refs(shown: bytes) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Who the author of an agent's commits is, and who their co-author."""
+"""Who the author of an agent's commits is, and who their co-author; a repository's settings name them."""
 
 import re
 from collections.abc import Mapping
@@ -10,6 +10,21 @@ from sandherd.contracts.specs import TaskSpec
 _CRUD: Final = re.compile(r"[<>\x00-\x1f\x7f]")
 _NAME: Final = "Sandherd agent"
 _ADDRESS: Final = "agent@sandherd.invalid"
+HOOK: Final = """#!/bin/sh
+# Written by Sandherd: names the user who submitted the task. Without a message, as for an editor, nothing is added.
+case "$2" in
+message | commit | merge | squash) ;;
+*) exit 0 ;;
+esac
+trailer="Co-authored-by: $(git config sandherd.coAuthor)" || exit 0
+exec git interpret-trailers --in-place --if-exists addIfDifferent --trailer "$trailer" "$1"
+"""
+"""The hook (githooks(5)) in the sandbox that adds the co-author to the agent's own commits."""
+PARTIAL: Final = (
+    "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tpartialClone = origin\n"
+    '[remote "origin"]\n\tpromisor = true\n\tpartialclonefilter = blob:none\n'
+)
+"""The settings of a repository whose earlier commits may have no files here (git-clone(1), `--filter`)."""
 
 
 @dataclass(frozen=True)
@@ -44,3 +59,19 @@ def identity_of(spec: TaskSpec) -> Identity:
 def _clean(text: str) -> str:
     """The text without what git removes from a name, or would misread."""
     return _CRUD.sub("", text).strip(" .,:;\"'\\")[:200]
+
+
+def settings_of(identity: Identity, url: str | None) -> str:
+    """The settings of a repository with this URL, as its configuration file has them."""
+    user = f"[user]\n\tname = {quoted(identity.name)}\n\temail = {quoted(identity.address)}\n"
+    if identity.co_author is not None:
+        user += f"[sandherd]\n\tcoAuthor = {quoted(identity.co_author)}\n"
+    if url is None:
+        return user
+    return f'{user}[remote "origin"]\n\turl = {quoted(url)}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n'
+
+
+def quoted(value: str) -> str:
+    """A value, or the name of a subsection, in a configuration file."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

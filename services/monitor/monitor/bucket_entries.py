@@ -1,0 +1,118 @@
+"""Entries of buckets by direct reads: every entry that is in a bucket, then each change, in the order of revisions.
+
+The monitor's credential may create no consumer, so it can't use a watch of nats-py.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import nats.errors
+import nats.js.errors
+
+from sandherd.bus.connection import Bus
+from sandherd.bus.direct_get import read_batch
+from sandherd.telemetry import logs
+
+_POLL: Final = 0.5
+"""Seconds between two reads."""
+_BATCH: Final = 500
+_BATCH_BYTES: Final = 8 * 1024 * 1024
+_EMPTY_READS: Final = 3
+"""After this number, what is missing has expired: a replica may lag behind its leader."""
+_EMPTY_PAUSE: Final = 0.1
+FAULTS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, KeyError, ValueError)
+_log: Final = logs.get("budgets")
+
+
+class Entry(NamedTuple):
+    """An entry of a bucket; without a value it was deleted, or has expired."""
+
+    key: str
+    value: bytes | None
+    revision: int
+
+
+class BucketReader:
+    """Reads the entries of a bucket whose keys match, from the first revision on, and each change once."""
+
+    def __init__(self, bus: Bus, bucket: str, keys: str = ">") -> None:
+        self._bus = bus
+        self.stream: Final = f"KV_{bucket}"
+        self._prefix = f"$KV.{bucket}."
+        self._keys = keys
+        self.position = 0
+        """The revision of the last entry that was read."""
+
+    async def next_batch(self) -> list[Entry]:
+        """The next entries; empty if there are none. Raises one of `FAULTS`."""
+        subject = f"{self._prefix}{self._keys}"
+        batch = await read_batch(
+            self._bus, self.stream, subject, first=self.position + 1, limit=_BATCH, max_bytes=_BATCH_BYTES
+        )
+        if batch:
+            self.position = batch[-1].sequence
+        return [
+            Entry(
+                one.subject.removeprefix(self._prefix),
+                one.data if one.data and "KV-Operation" not in (one.headers or {}) else None,
+                one.sequence,
+            )
+            for one in batch
+        ]
+
+    async def rest(self) -> list[Entry]:
+        """All entries from here on. Raises one of `FAULTS`."""
+        found: list[Entry] = []
+        while batch := await self.next_batch():
+            found += batch
+        return found
+
+
+class BucketWatch:
+    """Calls `on_entry` with the parts of each entry.
+
+    One that expires, or was deleted while it did not follow, is not reported.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        bucket: str,
+        on_entry: Callable[[str, bytes | None, int], None],
+        changed: asyncio.Event | None = None,
+    ) -> None:
+        self._bus = bus
+        self._reader = BucketReader(bus, bucket)
+        self._on_entry = on_entry
+        self._one_at_a_time = asyncio.Lock()
+        self.changed = changed or asyncio.Event()
+        """Set after each change; several watches may have one."""
+
+    async def follow(self) -> None:
+        """Follow until cancelled."""
+        while True:
+            try:
+                while await self._read():
+                    pass
+            except FAULTS as error:
+                _log.warning("bucket not read, retrying", stream=self._reader.stream, error=repr(error))
+            await asyncio.sleep(_POLL)
+
+    async def catch_up(self) -> None:
+        """Return when everything that is now in the bucket was reported. Raises one of `FAULTS`."""
+        last = (await self._bus.js.stream_info(self._reader.stream)).state.last_seq
+        empty = 0
+        while self._reader.position < last and empty < _EMPTY_READS:
+            if not await self._read():
+                empty += 1
+                await asyncio.sleep(_EMPTY_PAUSE)
+
+    async def _read(self) -> int:
+        """Report the next entries. Returns how many."""
+        async with self._one_at_a_time:
+            batch = await self._reader.next_batch()
+            for entry in batch:
+                self._on_entry(*entry)
+                self.changed.set()
+        return len(batch)

@@ -1,0 +1,53 @@
+"""Outages: a network, a server or the model's provider that does not respond. No fault of the agent. Pure.
+
+An outage is shown and counted, and no agent is steered for it: rules leave out what it has prevented.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from monitor.facts import EndedCall, ObservedEvent
+from monitor.marks import EVIDENCE
+from sandherd.contracts.events.conversation import AgentSystemMessage
+
+NAME: Final = "outage"
+"""Its name among findings."""
+LASTS: Final = 10
+"""After this number of calls without one it is over."""
+_RETRIED: Final = "api_retry"
+"""The subtype by which Claude publishes that a request to its provider has failed and is repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Calls that an outage has prevented, and requests to the provider that were repeated."""
+
+    count: int
+    since: datetime
+    evidence: tuple[UUID, ...]
+    """Ids of the last events that show it."""
+    others: int = 0
+    """How many calls have ended otherwise since."""
+
+    @property
+    def summary(self) -> str:
+        """One sentence."""
+        return f"a network, a server or the model's provider did not respond, {self.count} times"
+
+
+def folded(outage: Outage | None, seen: ObservedEvent, call: EndedCall | None) -> Outage | None:
+    """The outage after an event of the worker, which ends `call`; None if there is none, or it is over."""
+    if (call is not None and call.outcome == NAME) or _is_retried(seen):
+        ids = () if seen.id is None else (seen.id,)
+        if outage is None:
+            return Outage(1, seen.at, ids)
+        return replace(outage, count=outage.count + 1, evidence=(*outage.evidence, *ids)[-EVIDENCE:], others=0)
+    if outage is None or call is None:
+        return outage
+    return replace(outage, others=outage.others + 1) if outage.others + 1 < LASTS else None
+
+
+def _is_retried(seen: ObservedEvent) -> bool:
+    return isinstance(seen.data, AgentSystemMessage) and seen.data.metadata.get("subtype") == _RETRIED

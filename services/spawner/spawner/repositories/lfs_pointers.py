@@ -1,0 +1,61 @@
+"""Pointers of Git LFS: small files in place of large ones, which name them by size and SHA-256. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+MAX_POINTER: Final = 1024
+"""A larger file is no pointer, in bytes."""
+_VERSION: Final = rb"version https://(?:git-lfs\.github\.com|hawser\.github\.com)/spec/v1\n"
+_POINTER: Final = re.compile(
+    _VERSION + rb"(?:ext-.+\n)*oid sha256:(?P<oid>[0-9a-f]{64})\nsize (?P<size>[0-9]{1,15})\n?"
+)
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """What a pointer names: an object by its SHA-256, and its size in bytes."""
+
+    oid: str
+    size: int
+
+
+def pointer_of(content: bytes) -> Pointer | None:
+    """The pointer that a file of this content is, or None."""
+    match = _POINTER.fullmatch(content) if len(content) <= MAX_POINTER else None
+    return Pointer(match["oid"].decode(), int(match["size"])) if match else None
+
+
+def is_oid(name: str) -> bool:
+    """Whether this is the name of an object."""
+    return _SHA256.fullmatch(name) is not None
+
+
+def small_blobs(checked: str) -> list[str]:
+    """Of the lines `OBJECT TYPE SIZE` of git-cat-file(1), the objects that may be pointers."""
+    lines = (line.split(" ") for line in checked.splitlines())
+    return [line[0] for line in lines if line[1:2] == ["blob"] and 0 < int(line[2]) <= MAX_POINTER]
+
+
+def pointers_in(printed: bytes) -> Mapping[str, Pointer]:
+    """The pointers by the id of their blob, in the output of `git cat-file --batch`."""
+    found, at = {}, 0
+    while at < len(printed):
+        end = printed.index(b"\n", at)
+        name, _, rest = printed[at:end].decode().partition(" ")
+        size = int(rest.split(" ")[1])
+        pointer = pointer_of(printed[end + 1 : end + 1 + size])
+        if pointer is not None:
+            found[name] = pointer
+        at = end + size + 2
+    return found
+
+
+def size_problem(found: Mapping[str, Pointer], max_bytes: int) -> str | None:
+    """Why these objects are too large for one checkout, or None."""
+    total = sum({pointer.oid: pointer.size for pointer in found.values()}.values())
+    if total <= max_bytes:
+        return None
+    return f"the files in Git LFS have {total} bytes, the maximum is {max_bytes} (SANDHERD_MAX_LFS_MB)"

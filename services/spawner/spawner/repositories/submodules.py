@@ -1,0 +1,174 @@
+"""The submodules of a checkout: their commits are fetched into the mirror of the repository that names them.
+
+So they have its one writer, its maximum size and its way into sandboxes. `refs/submodules/KEY/heads/*` are the branches
+of one repository, by its URL, and `refs/submodules/KEY/commits/*` the commits that checkouts had.
+"""
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Final
+
+from sandherd.contracts.repositories import MAX_SUBMODULES, Submodule, Submodules
+from spawner.repositories import submodule_choice
+from spawner.repositories.git import GitError, GitFault, RemoteRepository
+from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.mirror import FETCH, Mirror
+
+REFS: Final = "refs/submodules/"
+_MODULES: Final = ".gitmodules"
+_LINK: Final = "160000"
+_FILES: Final = frozenset({"100644", "100755"})
+_FIELDS: Final = r"^submodule\..*\.(path|url)$"
+_LITERAL: Final = {"GIT_LITERAL_PATHSPECS": "1"}
+_NO_MATCH: Final = 1
+"""The exit status of `git config --get-regexp` without a match."""
+
+
+class SubmoduleFetcher:
+    """Fetches the submodules of commits in mirrors, from permitted hosts. Methods raise `GitError`."""
+
+    def __init__(self, hosts: RepositoryHosts) -> None:
+        self._hosts = hosts
+
+    async def fetch(self, mirror: Mirror, commit: str, url: str | None, wanted: Submodules) -> Sequence[Submodule]:
+        """The submodules of this commit, each before those in it; their commits are in the mirror then.
+
+        `url` is that of the repository: None for a local one.
+        """
+        found: list[Submodule] = []
+        level: list[tuple[Submodule | None, str, str | None]] = [(None, commit, url)] if wanted else []
+        depth = 0
+        while level:
+            new: list[Submodule] = []
+            for inside, at, own_url in level:
+                new += await self._named(mirror, at, inside, own_url)
+                submodule_choice.checked_number([*found, *new], depth=depth + bool(new))
+            for submodule in new:
+                await self._have(mirror, submodule)
+            found += new
+            level = [(one, one.commit, one.url) for one in new if wanted == "recursive"]
+            depth += 1
+        return found
+
+    async def check(self, mirror: Mirror, base: str, commit: str, url: str | None) -> None:
+        """Raise `GitError` if a commit names one of a submodule that the submodule's repository does not have.
+
+        Looks at what has changed since `base`, in mirrors that have submodules.
+        """
+        if not await mirror.run("for-each-ref", "--count=1", REFS):
+            return
+        changed = await _changed_links(mirror, base, commit)
+        for submodule in await self._named(mirror, commit, None, url) if changed else ():
+            if submodule.path in changed:
+                await self._have(mirror, submodule)
+
+    async def _named(
+        self, mirror: Mirror, commit: str, inside: Submodule | None, url: str | None
+    ) -> Sequence[Submodule]:
+        """The submodules that the files of one commit name."""
+        modules = await _modules(mirror, commit)
+        if len(modules) > MAX_SUBMODULES:
+            raise GitError(GitFault.REFUSED, f"{_MODULES} names more than {MAX_SUBMODULES} submodules")
+        links = await _links(mirror, commit, [module.get("path", "") for module in modules.values()])
+        return submodule_choice.chosen(modules, links, inside=inside, url=url, origins=self._hosts.origins)
+
+    async def _have(self, mirror: Mirror, submodule: Submodule) -> None:
+        """Fetch the submodule, unless its commit is in the mirror by a fetch from the same URL."""
+        if await _is_fetched(mirror, submodule):
+            return
+
+        async def fetch(remote: RemoteRepository) -> None:
+            await _fetch(mirror, remote, submodule)
+
+        try:
+            await self._hosts.use(submodule.url, fetch)
+        except GitError as error:
+            problem = f"submodule {submodule.path!r}, {submodule.url}: {error}"
+            raise GitError(error.fault, problem, of_machine=error.of_machine) from error
+
+
+def pinned(submodule: Submodule) -> str:
+    """The ref of a submodule's commit in a mirror, from which it is bundled."""
+    return f"{_refs(submodule)}commits/{submodule.commit}"
+
+
+async def remove_refs(mirror: Mirror) -> None:
+    """Remove what was fetched of submodules: no branch needs it, and the next checkout fetches it again."""
+    async with mirror.writing():
+        orders = await mirror.run("for-each-ref", "--format=delete %(refname)", REFS)
+        if orders:
+            await mirror.git("update-ref", "--stdin", stdin=orders.encode())
+
+
+def _refs(submodule: Submodule) -> str:
+    return f"{REFS}{sha256(submodule.url.encode()).hexdigest()[:32]}/"
+
+
+async def _is_fetched(mirror: Mirror, submodule: Submodule) -> bool:
+    return bool(await mirror.run("for-each-ref", "--format=%(refname)", pinned(submodule)))
+
+
+async def _fetch(mirror: Mirror, remote: RemoteRepository, submodule: Submodule) -> None:
+    """Fetch all branches; and the commit by its id, which forges permit, if it is on none of them."""
+    refs, commit = _refs(submodule), submodule.commit
+    async with mirror.writing():
+        branches = f"+refs/heads/*:{refs}heads/*"
+        await mirror.run(*FETCH, "--prune", "--end-of-options", remote.url, branches, remote=remote)
+        if not await _is_on_a_branch(mirror, refs, commit):
+            try:
+                await mirror.run(
+                    *FETCH, "--end-of-options", remote.url, f"+{commit}:{pinned(submodule)}", remote=remote
+                )
+            except GitError as error:
+                if not error.permanent:
+                    raise
+                problem = f"the repository has no commit {commit}"
+                raise GitError(GitFault.NOT_FOUND, problem) from error
+        await mirror.run("update-ref", pinned(submodule), commit)
+
+
+async def _is_on_a_branch(mirror: Mirror, refs: str, commit: str) -> bool:
+    if not await mirror.has_commit(commit):
+        return False
+    return bool(await mirror.run("for-each-ref", "--count=1", "--format=%(refname)", f"--contains={commit}", refs))
+
+
+async def _modules(mirror: Mirror, commit: str) -> Mapping[str, Mapping[str, str]]:
+    """The entries of `.gitmodules`, if that is a file; it includes no other file."""
+    blob = next(
+        (blob for mode, blob, _ in await _entries(mirror, commit, [_MODULES]) if mode in _FILES),
+        None,
+    )
+    if blob is None:
+        return {}
+    arguments = ("config", "--blob", blob, "--no-includes", "--null", "--get-regexp", _FIELDS)
+    _, shown = await mirror.git(*arguments, accepted=frozenset({0, _NO_MATCH}))
+    return submodule_choice.listed(shown.decode("utf-8", "surrogateescape"))
+
+
+async def _changed_links(mirror: Mirror, base: str, commit: str) -> frozenset[str]:
+    """The paths of submodules that differ between two commits."""
+    shown = await mirror.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--end-of-options", base, commit)
+    parts = shown.split("\0")
+    changed = zip(parts[::2], parts[1::2], strict=False)
+    return frozenset(path for about, path in changed if about.split(" ")[1:2] == [_LINK])
+
+
+async def _links(mirror: Mirror, commit: str, paths: Sequence[str]) -> Mapping[str, str]:
+    """The commits at these paths, of those that are submodules in the tree of this commit."""
+    wanted = [path for path in paths if path]
+    entries = await _entries(mirror, commit, wanted) if wanted else ()
+    return {path: link for mode, link, path in entries if mode == _LINK}
+
+
+async def _entries(mirror: Mirror, commit: str, paths: Sequence[str]) -> Sequence[tuple[str, str, str]]:
+    """The mode, the object and the path of what is at these paths."""
+    arguments = ("ls-tree", "-z", "--full-tree", commit, "--", *paths)
+    _, shown = await mirror.git(*arguments, environment=_LITERAL)
+    found = []
+    for line in shown.decode("utf-8", "surrogateescape").split("\0"):
+        about, _, path = line.partition("\t")
+        if path:
+            mode, _, oid = about.split(" ")
+            found.append((mode, oid, path))
+    return found

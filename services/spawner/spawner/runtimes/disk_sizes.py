@@ -1,0 +1,39 @@
+"""The size of a sandbox's file system without a setting."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+DEFAULT_MEGABYTES: Final = 16_384
+_MIN_MEGABYTES: Final = 256
+"""A smaller file system has no use for an agent."""
+_DEFAULT_FRACTION: Final = 4
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+_IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+_MIB: Final = 1024 * 1024
+
+
+def megabytes_for(setting: int | None, folder: Path) -> int:
+    """The size as it is set, else by the file system that this folder is in; 0: none, as for all who are not root."""
+    if setting is not None or os.getuid() != 0:
+        return setting or 0
+    status = os.statvfs(folder)
+    return default_megabytes(status.f_blocks * status.f_frsize, _kind_of(folder))
+
+
+def default_megabytes(total: int, kind: str) -> int:
+    """The size on a file system of this type with `total` bytes.
+
+    A quarter of it, so that no sandbox fills it alone. 0, for none, where that is too small to be of use, and in
+    memory: the size of such a file system is its limit, and an image would be in memory twice.
+    """
+    megabytes = min(DEFAULT_MEGABYTES, total // _MIB // _DEFAULT_FRACTION)
+    return 0 if kind in _IN_MEMORY or megabytes < _MIN_MEGABYTES else megabytes
+
+
+def _kind_of(folder: Path) -> str:
+    """The type of the file system that a folder is in (proc_pid_mountinfo(5)); empty if it is not listed."""
+    device = folder.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    rows = (line.split() for line in _MOUNTS.read_text().splitlines())
+    return next((row[row.index("-") + 1] for row in rows if row[2] == number), "")

@@ -1,0 +1,95 @@
+"""Revokes users' credentials that open too many connections again and again, and publishes that."""
+
+import asyncio
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sandherd.bus.connection import Bus
+from sandherd.bus.connection_list import BrokerConnection, User
+from sandherd.bus.identity.revocation import FOREVER, AccountRevoker
+from sandherd.contracts.envelope import Envelope, wrap
+from sandherd.contracts.events.credential import CredentialRevoked
+from sandherd.telemetry import logs
+from sandherd.telemetry.meters import Meters
+from spawner.sandboxes.flood_limits import PEOPLE, Abuse
+
+_PUBLISHED_WITHIN: Final = 2.0
+"""Seconds until the publication of an event is left to the next check."""
+_log: Final = logs.get("abused_credentials")
+
+
+class AbusedCredentials:
+    """`revoker` is that of the users' account; None where the spawner's keys can't sign it: then it only closes."""
+
+    def __init__(self, bus: Bus, meters: Meters, revoker: AccountRevoker | None, limit: int) -> None:
+        self._bus = bus
+        self._meters = meters
+        self._revoker = revoker
+        self._limit = limit
+        self._unpublished: list[Envelope[Any]] = []
+
+    def check_keys(self) -> None:
+        """Log an error if users' credentials can't be revoked with the spawner's keys."""
+        if self._revoker is None:
+            _log.error("users' credentials can not be revoked: run `sandherd identity init` again")
+
+    async def enforce(self, abuses: Iterable[Abuse], connections: Iterable[BrokerConnection], now: datetime) -> None:
+        """Revoke these credentials, and again those with an open connection although they are revoked.
+
+        That happens after a token of the account was pushed that has no list, by `sandherd identity push`. Raises
+        `RevocationFailedError`, or what the bucket raises; then call it again.
+        """
+        if self._revoker is None:
+            return
+        listed = await self._revoker.revoked()
+        new = {abuse.user: abuse for abuse in abuses if abuse.user.public_key not in listed}
+        users = {*new, *_connected(connections, listed)}
+        if users:
+            await self._revoker.revoke({user.public_key: _end_of(user) for user in users}, now)
+        for abuse in new.values():
+            self._report(abuse, now)
+        await self._publish()
+
+    def _report(self, abuse: Abuse, now: datetime) -> None:
+        user = abuse.user
+        _log.error(
+            "credential of a user revoked",
+            credential=user.name,
+            project=user.project,
+            connections=abuse.connections,
+        )
+        self._meters.count("sandherd_credentials_revoked_total", role=user.principal)
+        if user.project:  # no project is that of an operator
+            self._unpublished.append(_event(abuse, self._limit, now))
+
+    async def _publish(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PUBLISHED_WITHIN):
+                while self._unpublished:
+                    await self._bus.publish_event(self._unpublished[0])
+                    del self._unpublished[0]
+
+
+def _connected(connections: Iterable[BrokerConnection], listed: Collection[str]) -> set[User]:
+    return {
+        row.user for row in connections if row.open and row.user.principal in PEOPLE and row.user.public_key in listed
+    }
+
+
+def _event(abuse: Abuse, limit: int, now: datetime) -> Envelope[Any]:
+    user = abuse.user
+    data = CredentialRevoked(
+        public_key=user.public_key,
+        role=user.principal,
+        reason="connections",
+        connections=abuse.connections,
+        limit=limit,
+    )
+    source = f"/sandherd/spawner/{user.name}/{user.public_key}"
+    return wrap(data, data.type, source=source, sequence=1, project=user.project, subject=user.name, time=now)
+
+
+def _end_of(user: User) -> datetime:
+    return FOREVER if user.expires is None else datetime.fromtimestamp(user.expires, UTC)

@@ -1,0 +1,94 @@
+"""Checks out the submodules of a branch, as `git submodule update --init` does, without its URLs and its settings.
+
+Their objects are with those of the branch, where the agent's repository has them, too: each submodule's own repository,
+in `.git/modules`, refers to them (`objects/info/alternates`). Refs of the agent's repository hold them.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandherd.contracts.repositories import Submodule
+from sandherd_worker.repository.git import Git, GitError, Repository
+from sandherd_worker.repository.identity import quoted
+
+_SHA256: Final = 64
+_REFS: Final = "refs/sandherd/submodules/"
+_LINK: Final = b":160000 "
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a submodule is: its folder, and its own repository."""
+
+    submodule: Submodule
+    work_tree: Path
+    git_dir: Path
+
+
+class SubmoduleCheckout:
+    """The submodules of one work tree, each after the one that it is in."""
+
+    def __init__(
+        self, git: Git, own: Repository, submodules: Sequence[Submodule], settings: Callable[[str], str]
+    ) -> None:
+        """`settings`: the settings of a repository with this URL, for its configuration file."""
+        self._git, self._own, self._settings = git, own, settings
+        self._places: dict[str, _Place] = {}
+        for submodule in submodules:
+            around = self._around(submodule.path)
+            modules = (around.git_dir if around else own.git_dir) / "modules"
+            place = _Place(submodule, own.work_tree / submodule.path, modules / submodule.name)
+            self._places[submodule.path] = place
+
+    async def check_out(self) -> None:
+        """Write their files, once those of the work tree and all objects are there. Raises `GitError`, `OSError`."""
+        for place in self._places.values():
+            self._create(place)
+            where = Repository(git_dir=place.git_dir, work_tree=place.work_tree)
+            await self._git.run(where, "read-tree", "--reset", "-u", "HEAD")
+            await self._git.run(self._own, "update-ref", f"{_REFS}{place.submodule.commit}", place.submodule.commit)
+
+    def _around(self, path: str) -> _Place | None:
+        """The place of the submodule that this path is in, if it is in one."""
+        found = [known for known in self._places if path.startswith(f"{known}/")]
+        return self._places[max(found, key=len)] if found else None
+
+    def _create(self, place: _Place) -> None:
+        """The submodule's repository, with its commit as HEAD; no process runs in it."""
+        inside = self._own.work_tree.resolve() / place.submodule.path
+        if place.work_tree.resolve() != inside or not inside.is_dir():
+            raise GitError(f"there is no folder for submodule {place.submodule.path!r}")
+        around = self._around(place.submodule.path)
+        (place.git_dir / "objects" / "info").mkdir(parents=True)
+        (place.git_dir / "refs").mkdir()
+        objects = _relative(place.git_dir / "objects", self._own.git_dir / "objects")
+        (place.git_dir / "objects" / "info" / "alternates").write_text(f"{objects}\n")
+        (place.git_dir / "HEAD").write_text(f"{place.submodule.commit}\n")
+        (place.git_dir / "config").write_text(self._config(place))
+        (place.work_tree / ".git").write_text(f"gitdir: {_relative(place.work_tree, place.git_dir)}\n")
+        with ((around.git_dir if around else self._own.git_dir) / "config").open("a") as file:
+            name, url = quoted(place.submodule.name), quoted(place.submodule.url)
+            file.write(f"[submodule {name}]\n\turl = {url}\n\tactive = true\n")
+
+    def _config(self, place: _Place) -> str:
+        sha256 = len(place.submodule.commit) == _SHA256
+        core = f"[core]\n\trepositoryformatversion = {int(sha256)}\n\tfilemode = true\n\tbare = false\n"
+        core += f"\tlogallrefupdates = true\n\tworktree = {quoted(_relative(place.git_dir, place.work_tree))}\n"
+        format_ = "[extensions]\n\tobjectformat = sha256\n" if sha256 else ""
+        return core + format_ + self._settings(place.submodule.url)
+
+
+async def unsaved_submodules(git: Git, own: Repository, commit: str) -> Sequence[str]:
+    """The submodules whose commit or files differ from what this commit names. Raises `GitError`, `OSError`."""
+    shown = await git.run(own, "diff-index", "-z", "--raw", "--no-renames", "--ignore-submodules=none", commit)
+    parts = shown.split(b"\0")
+    changed = zip(parts[::2], parts[1::2], strict=False)
+    return [path.decode("utf-8", "replace") for about, path in changed if about.startswith(_LINK)]
+
+
+def _relative(begin: Path, end: Path) -> str:
+    """The path from a folder to another one, so that both can be moved together."""
+    return os.path.relpath(end, begin)

@@ -1,0 +1,142 @@
+"""Git LFS: objects are fetched and stored by the control plane, over HTTP; the sandbox has its filter only."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from sandherd.contracts.repositories import Repository
+from spawner.parts import OpenRuntimes
+from spawner.repositories.git import GitError, GitFault, RemoteRepository
+from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.lfs import LfsObjects
+from spawner.repositories.mirror import Mirror
+from tests.doubles.git_server import GitServer
+from tests.doubles.lfs_store import LfsStore, pointer
+from tests.integration.repositories.conftest import TOKEN, Upstream, git
+from tests.integration.repositories.test_branch_line import without_mirrors
+from tests.integration.repositories.test_branches import Make, home, person, reaches, repository, spawner
+from tests.integration.repositories.test_submodules import Credentials
+from tests.integration.spawner.conftest import Person
+
+__all__ = ["home", "person", "repository", "spawner"]
+LARGE = b"\0large\r\n" * 50_000
+MADE, LEFT = b"\0made\n" * 100_000, b"left\n" * 100
+ATTRIBUTES = "*.bin filter=lfs diff=lfs merge=lfs -text\n"
+SCRIPT = f"""
+test "$(sha256sum < large.bin | cut -c 1-64)" = {hashlib.sha256(LARGE).hexdigest()} || exit 9
+test -z "$(git status --porcelain)" || exit 8
+python3 -c 'open("made.bin", "wb").write(b"\\0made\\n" * 100_000)'
+git add made.bin && git commit --quiet -m "Add a file" || exit 7
+python3 -c 'open("left.bin", "wb").write(b"left\\n" * 100)'
+touch empty.bin
+"""
+
+
+@pytest.fixture
+def store(server: GitServer) -> LfsStore:
+    """The server has Git LFS."""
+    server.lfs = LfsStore()
+    return server.lfs
+
+
+@pytest.fixture
+def objects(server: GitServer) -> LfsObjects:
+    """As of a spawner that may contact this server, with its credential, and 1 MB for a checkout."""
+    return LfsObjects(RepositoryHosts(frozenset({server.url}), Credentials(server)), 1_000_000)
+
+
+@pytest.mark.parametrize("runtimes", [None, without_mirrors], ids=["mount", "bundle"])
+async def test_files_in_lfs_are_checked_out_and_saved(
+    spawner: Make,
+    person: Person,
+    repository: Repository,
+    upstream: Upstream,
+    store: LfsStore,
+    runtimes: OpenRuntimes | None,
+) -> None:
+    """The agent works on their content; what it commits and what it leaves is at the server before the push."""
+    upstream.commit({".gitattributes": ATTRIBUTES, "large.bin": store.add(LARGE)})
+    async with spawner(isolation="auto", runtimes=runtimes).running():
+        wanted = repository.model_copy(update={"lfs": True})
+        task = await person.submit(["/bin/sh", "-c", SCRIPT], repository=wanted)
+        ended = await person.ended(task)
+        assert (ended.state, ended.error) == ("completed", None)
+        view = await reaches(person, task, lambda found: found.pushed_commit is not None or found.problem is not None)
+    assert (view.problem, view.commits) == (None, 2)
+    shown = {
+        name: git(upstream.path, "show", f"{view.branch}:{name}.bin") for name in ("large", "made", "left", "empty")
+    }
+    expected = {"large": pointer(LARGE), "made": pointer(MADE), "left": pointer(LEFT), "empty": ""}
+    assert shown == {name: text.strip() for name, text in expected.items()}
+    assert sorted(store.objects.values()) == sorted((LARGE, MADE, LEFT))
+    assert set(store.verified) == {hashlib.sha256(MADE).hexdigest(), hashlib.sha256(LEFT).hexdigest()}
+    assert not any(secret in str(event) for event in person.events for secret in (TOKEN, store.key))
+
+
+def with_files(upstream: Upstream, mirror: Mirror, files: dict[str, str]) -> str:
+    """A commit of the mirror with these files."""
+    made = upstream.commit(files)
+    git(mirror.path, "fetch", "--quiet", str(upstream.path), made)
+    return made
+
+
+async def test_objects_are_fetched_once_and_checked(
+    objects: LfsObjects,
+    mirror: Mirror,
+    remote: RemoteRepository,
+    upstream: Upstream,
+    store: LfsStore,
+    server: GitServer,
+) -> None:
+    """An object is what its pointer names; one that the server does not have, or too many bytes, fail for good."""
+    made = with_files(upstream, mirror, {"a.bin": store.add(LARGE), "copy.bin": pointer(LARGE), "b": "no pointer"})
+    [found] = await objects.fetch(mirror, made, remote.url)
+    assert found.size == len(LARGE)
+    before = len(server.requests)
+    assert await objects.fetch(mirror, made, remote.url) == [found]
+    assert len(server.requests) == before
+    for content, stored, fault in (
+        (b"missing", None, GitFault.NOT_FOUND),
+        (b"another", b"altered", GitFault.UNAVAILABLE),
+        (b"short", b"sh", GitFault.UNAVAILABLE),
+        (b"x" * 2_000_000, b"", GitFault.TOO_LARGE),
+    ):
+        if stored is not None:
+            store.objects[hashlib.sha256(content).hexdigest()] = stored
+        bad = with_files(upstream, mirror, {"a.bin": pointer(content)})
+        with pytest.raises(GitError) as refused:
+            await objects.fetch(mirror, bad, remote.url)
+        assert refused.value.fault is fault
+    assert list(mirror.path.glob("lfs/tmp_*")) == []
+
+
+async def test_object_that_no_sandbox_has_saved_is_no_push(
+    objects: LfsObjects,
+    mirror: Mirror,
+    remote: RemoteRepository,
+    upstream: Upstream,
+    store: LfsStore,
+    server: GitServer,
+) -> None:
+    """The error names it. A server without Git LFS has files that look like pointers, and these are pushed."""
+    made = with_files(upstream, mirror, {"a.bin": pointer(b"only here")})
+    with pytest.raises(GitError, match=f"1 objects.*{hashlib.sha256(b'only here').hexdigest()}") as refused:
+        await objects.upload(mirror, upstream.first, made, remote.url)
+    assert refused.value.fault is GitFault.REFUSED
+    store.add(b"only here")
+    await objects.upload(mirror, upstream.first, made, remote.url)
+    server.lfs = None
+    await objects.upload(mirror, upstream.first, made, remote.url)
+
+
+async def test_server_can_name_permitted_hosts_only(
+    objects: LfsObjects, mirror: Mirror, remote: RemoteRepository, upstream: Upstream, store: LfsStore, tmp_path: Path
+) -> None:
+    """It states where an object is: another host is not contacted, and no file is read."""
+    made = with_files(upstream, mirror, {"a.bin": store.add(LARGE)})
+    for storage, problem in (("http://127.0.0.1:1", "SANDHERD_LFS_HOSTS"), (f"file://{tmp_path}", "batch API")):
+        store.storage = storage
+        with pytest.raises(GitError, match=problem) as refused:
+            await objects.fetch(mirror, made, remote.url)
+        assert TOKEN not in str(refused.value)

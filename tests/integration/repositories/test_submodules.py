@@ -1,0 +1,160 @@
+"""Submodules: fetched by the control plane from permitted hosts, and checked out without contacting them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from sandherd.contracts.repositories import Repository
+from spawner.repositories.git import Credential, GitError, GitFault
+from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.mirror import Mirror
+from spawner.repositories.submodules import SubmoduleFetcher, pinned, remove_refs
+from tests.doubles.git_server import USER, GitServer
+from tests.integration.repositories.conftest import TOKEN, Upstream, commit, git
+from tests.integration.repositories.test_branch_line import without_mirrors
+from tests.integration.repositories.test_branches import Make, home, person, reaches, repository, spawner
+from tests.integration.spawner.conftest import Person
+
+__all__ = ["home", "person", "repository", "spawner"]
+LOOKS = """
+cat lib/lib.py lib/deep/core.py || exit 9
+test -z "$(git status --porcelain --ignore-submodules=none)" || exit 8
+test "$(git -C lib/deep log --format=%s)" = core || exit 7
+git submodule status --recursive | grep -c '^ ' | grep -qx 2 || exit 6
+git gc --quiet --prune=now && git -C lib fsck --strict || exit 5
+echo "total = 2" > shop.py
+echo "more" >> lib/lib.py
+"""
+
+
+class Credentials:
+    """The credential of one server."""
+
+    def __init__(self, server: GitServer) -> None:
+        self._own = Credential(server.url, USER, TOKEN)
+
+    async def find(self, url: str) -> Credential | None:
+        return self._own if url.startswith(self._own.origin) else None
+
+    async def renew(self, url: str, refused: Credential) -> Credential | None:  # there is no other
+        return None
+
+
+@pytest.fixture
+def fetcher(server: GitServer) -> SubmoduleFetcher:
+    return SubmoduleFetcher(RepositoryHosts(frozenset({server.url}), Credentials(server)))
+
+
+def serve(upstream: Upstream, name: str, files: Mapping[str, str], links: Mapping[str, tuple[str, str]]) -> str:
+    """Another repository of the server, with these files and submodules; its commit."""
+    folder = upstream.path.parents[2] / name
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    made = link(folder, files, links, message=name)
+    git(folder, "clone", "--quiet", "--bare", str(folder), str(upstream.path.parent / f"{name}.git"))
+    return made
+
+
+def link(folder: Path, files: Mapping[str, str], links: Mapping[str, tuple[str, str]], message: str = "link") -> str:
+    """Commit files and submodules, each a URL and a commit by its path, without cloning them; the commit."""
+    modules = "".join(f'[submodule "{path}"]\n\tpath = {path}\n\turl = {url}\n' for path, (url, _) in links.items())
+    commit(folder, {**files, ".gitmodules": modules}, message)
+    for path, (_, linked) in links.items():
+        (folder / path).mkdir(parents=True, exist_ok=True)
+        git(folder, "update-index", "--add", "--cacheinfo", f"160000,{linked},{path}")
+    git(folder, "commit", "--quiet", "--amend", "--no-edit")
+    return git(folder, "rev-parse", "HEAD")
+
+
+def nested(upstream: Upstream) -> tuple[str, str]:
+    """The repository names `lib`, and that `deep`; the commits of both."""
+    core = serve(upstream, "core", {"core.py": "core = 1\n"}, {})
+    lib = serve(upstream, "lib", {"lib.py": "lib = 1\n"}, {"deep": ("../core.git", core)})
+    link(upstream.clone, {}, {"lib": ("./../lib.git", lib)})
+    git(upstream.clone, "push", "--quiet", "origin", "HEAD:main")
+    return lib, core
+
+
+@pytest.mark.parametrize("runtimes", [None, without_mirrors], ids=["mount", "bundle"])
+async def test_submodules_are_checked_out(
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream, server: GitServer, runtimes: None
+) -> None:
+    """Also those of submodules; git works in them without a network, and what was changed in them is not saved."""
+    nested(upstream)
+    async with spawner(isolation="auto", runtimes=runtimes).running():
+        wanted = repository.model_copy(update={"submodules": "recursive"})
+        task = await person.submit(["/bin/sh", "-c", LOOKS], repository=wanted)
+        ended = await person.ended(task)
+        assert (ended.state, ended.error) == ("completed", None)
+        view = await reaches(person, task, lambda found: found.pushed_commit is not None)
+    assert git(upstream.path, "show", f"{view.branch}:shop.py") == "total = 2"
+    assert git(upstream.path, "diff", "--name-only", "main", view.branch) == "shop.py"
+    [saved] = [event for event in person.unique() if event["type"] == "agent.branch_saved"]
+    assert "changes inside of submodules (1), the first of them 'lib'" in saved["data"]["left_out"]
+
+
+async def test_submodules_are_fetched_once(
+    fetcher: SubmoduleFetcher, mirror: Mirror, remote: object, upstream: Upstream, server: GitServer
+) -> None:
+    """Into the mirror of the repository, and only those of the wanted level; removed refs are fetched again."""
+    lib, core = nested(upstream)
+    url = f"{server.url}/team/shop.git"
+    await mirror.fetch(remote)  # type: ignore[arg-type]
+    head = (await mirror.remote_branches())["main"]
+    assert await fetcher.fetch(mirror, head, url, wanted=False) == []
+    [direct] = await fetcher.fetch(mirror, head, url, wanted=True)
+    assert (direct.path, direct.url, direct.commit) == ("lib", f"{server.url}/team/lib.git", lib)
+    _, deep = found = await fetcher.fetch(mirror, head, url, wanted="recursive")
+    assert (deep.path, deep.commit) == ("lib/deep", core)
+    before = len(server.requests)
+    assert await fetcher.fetch(mirror, head, url, wanted="recursive") == found
+    assert len(server.requests) == before
+    await remove_refs(mirror)
+    assert await mirror.run("for-each-ref", pinned(deep)) == ""
+    await fetcher.fetch(mirror, head, url, wanted="recursive")
+    assert await mirror.has_commit(core)
+
+
+HOSTILE = (
+    ("ext::sh -c touch% /tmp/owned", "not one of https"),
+    ("/etc", "not one of https"),
+    ("file:///etc", "not one of https"),
+    ("-u./payload", "not one of https"),
+    ("https://evil.example.org/x/y", "host is not permitted"),
+    ("git@evil.example.org:x/y", "host is not permitted"),
+    ("../../../../x", "leads out of the host"),
+    ("../missing.git", "not found"),
+    ("../lib.git", "has no commit"),
+)
+
+
+async def test_hostile_submodules_are_refused(
+    fetcher: SubmoduleFetcher, mirror: Mirror, upstream: Upstream, server: GitServer
+) -> None:
+    """With an error that names the submodule; no other host is contacted, and nothing is executed."""
+    serve(upstream, "lib", {"lib.py": "lib = 1\n"}, {})
+    for url, problem in HOSTILE:
+        head = link(upstream.clone, {}, {"lib": (url, "1" * 40)})
+        git(mirror.path, "fetch", "--quiet", str(upstream.clone), head)
+        with pytest.raises(GitError, match=f"(?s)submodule 'lib'.*{problem}") as refused:
+            await fetcher.fetch(mirror, head, f"{server.url}/team/shop.git", wanted=True)
+        assert refused.value.fault in {GitFault.REFUSED, GitFault.NOT_FOUND}
+        assert refused.value.permanent
+
+
+async def test_push_with_a_commit_of_the_sandbox_alone_is_refused(
+    fetcher: SubmoduleFetcher, mirror: Mirror, upstream: Upstream, server: GitServer
+) -> None:
+    """The agent has committed in a submodule and in the work tree; the submodule's repository has only the first."""
+    url = f"{server.url}/team/shop.git"
+    lib = serve(upstream, "lib", {"lib.py": "lib = 1\n"}, {})
+    base = link(upstream.clone, {}, {"lib": ("../lib.git", lib)})
+    other = link(upstream.clone, {"x": "1"}, {"lib": ("../lib.git", "1" * 40)})
+    git(mirror.path, "fetch", "--quiet", str(upstream.clone), other)
+    await fetcher.check(mirror, base, other, url)
+    await fetcher.fetch(mirror, base, url, wanted=True)
+    await fetcher.check(mirror, upstream.first, base, url)
+    with pytest.raises(GitError, match=f"submodule 'lib'.*no commit {'1' * 40}") as refused:
+        await fetcher.check(mirror, base, other, url)
+    assert refused.value.fault is GitFault.NOT_FOUND

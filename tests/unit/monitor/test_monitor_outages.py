@@ -1,0 +1,77 @@
+"""Outages are shown, with evidence, and no agent is steered for one."""
+
+from datetime import timedelta
+from typing import Any
+
+from monitor import inspection, summary
+from monitor.herd import Herd
+from monitor.outages import LASTS
+from monitor.rule_set import ALL
+from monitor.snapshot import pack, unpack
+from tests.unit.monitor.conftest import T0
+
+Story = Any
+KEY = ("p1", "sbx-1")
+
+
+def failed(story: Story, key: str) -> list[Any]:
+    """A call that an outage has prevented."""
+    return [
+        story.seen("agent.tool_use", tool="Bash", tool_use_id=key, input={"command": f"curl {key}"}),
+        story.seen("agent.tool_result", tool_use_id=key, result="503", outcome="outage"),
+    ]
+
+
+def retried(story: Story, subtype: str = "api_retry") -> Any:
+    return story.seen("agent.system_message", metadata={"subtype": subtype, "error_status": 529})
+
+
+def herd_after(*events: Any) -> Herd:
+    herd = Herd()
+    for event in events:
+        herd.fold(event)
+    return herd
+
+
+def outages(herd: Herd) -> list[tuple[int, int]]:
+    """How often it was seen, and how many events are cited, of the outages that `monitor show` has."""
+    view = inspection.view(herd.live[KEY], ALL, T0 + timedelta(seconds=1))
+    return [(one.count, len(one.evidence)) for one in view.findings if one.rule == "outage"]
+
+
+def test_prevented_calls_and_repeated_requests_to_the_provider_are_one_outage(story: Story) -> None:
+    """`monitor show` has it, and the summary, from which the report is made."""
+    herd = herd_after(story.seen("agent.started"), *failed(story, "1"), retried(story), retried(story))
+    assert outages(herd) == [(3, 3)]
+    found = inspection.found(herd.live[KEY], ALL, T0)
+    assert [one.rule for one in summary.summary_of(herd.live[KEY], found).findings] == ["outage"]
+    assert inspection.patterns(herd.live[KEY], ALL, T0) == []
+
+
+def test_it_is_over_after_ten_other_calls(story: Story) -> None:
+    """And begins anew with the next one; its evidence has a limit."""
+    herd = herd_after(story.seen("agent.started"), *failed(story, "1"))
+    for number in range(LASTS - 1):
+        for event in story.call(f"c{number}", given=str(number)):
+            herd.fold(event)
+    assert outages(herd) == [(1, 1)]
+    for event in (*story.call("last"), *failed(story, "2")):
+        herd.fold(event)
+    assert outages(herd) == [(1, 1)]
+    for number in range(20):
+        herd.fold(retried(story))
+        assert outages(herd) == [(number + 2, min(number + 2, 6))]
+
+
+def test_it_survives_a_restart(story: Story) -> None:
+    """The snapshot has it."""
+    herd = herd_after(story.seen("agent.started"), retried(story))
+    herd.position = 9
+    assert outages(unpack(*pack(herd, "a"))) == [(1, 1)]
+
+
+def test_other_messages_of_the_program_and_finished_agents_have_none(story: Story) -> None:
+    """Only a repeated request is an outage, and only for an agent that works."""
+    assert outages(herd_after(story.seen("agent.started"), retried(story, "init"))) == []
+    ended = herd_after(story.seen("agent.started"), retried(story), story.seen("agent.completed"))
+    assert outages(ended) == []
