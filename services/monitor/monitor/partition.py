@@ -1,6 +1,7 @@
 """One partition while its lease is held: the state of its sandboxes, and what is done for them."""
 
 import asyncio
+import math
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -187,12 +188,13 @@ class Partition:
         with suppress(TimeoutError):
             async with asyncio.timeout(EVERY):
                 await self.caught_up.wait()
+        saved_at = -math.inf
         while True:
             self._lease.check()
-            await self._save()
-            saved_at = time.monotonic()
-            while not is_due(self._unsaved, time.monotonic() - saved_at, self._snapshots.took):
-                await asyncio.sleep(1)
+            if is_due(self._unsaved, time.monotonic() - saved_at, self._snapshots.took):
+                await self._save()
+                saved_at = time.monotonic()
+            await asyncio.sleep(1)
 
     @property
     def _unsaved(self) -> int:
