@@ -29,8 +29,8 @@ EVERY: Final = 15.0
 _MANY: Final = 3000
 """Unsaved events after which one is saved earlier, because a successor has to read them before it can act."""
 _SOONEST: Final = 3.0
-_SHARE: Final = 50
-"""How many times longer than it took is waited until the next one."""
+_SHARE: Final = 400
+"""How many times longer than it took is waited until the next one; a replica may have many partitions."""
 
 
 class SnapshotError(Exception):

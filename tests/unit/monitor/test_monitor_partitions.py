@@ -210,8 +210,8 @@ def test_many_events_are_saved_early_if_that_is_cheap() -> None:
     assert not is_due(unsaved=0, since=60, took=0)
     assert is_due(unsaved=1, since=15, took=0.5)
     assert not is_due(unsaved=2999, since=14, took=0.001)
-    assert is_due(unsaved=3000, since=3, took=0.01)
-    assert not is_due(unsaved=3000, since=2, took=0.01)
+    assert is_due(unsaved=3000, since=3, took=0.005)
+    assert not is_due(unsaved=3000, since=2, took=0.005)
     assert not is_due(unsaved=9000, since=9, took=0.2)
 
 
