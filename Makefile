@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 UV := $(or $(shell command -v uv),build/uv/bin/uv)
 PROJECTS := $(sort $(wildcard libs/pyproject.toml services/*/pyproject.toml))
-PACKAGES := sandherd sandherd-spawner sandherd-event-ingest sandherd-monitor sandherd-message-relay sandherd-worker
+PACKAGES := sandherd sandherd-spawner sandherd-event-ingest sandherd-monitor sandherd-message-relay sandherd-gateway sandherd-worker
 TYPED := libs/sandherd $(filter-out %/tests,$(patsubst %/__init__.py,%,$(wildcard services/*/*/__init__.py)))
 # The folders that contain packages: the tests are no package, so mypy needs to know where each module's name begins.
 ROOTED := $(subst $() ,:,$(patsubst %/pyproject.toml,%,$(PROJECTS)))

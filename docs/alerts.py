@@ -21,8 +21,8 @@ One page for each alert of `deploy/prometheus/rules`: what it means, how to inve
 page an operator; `warning` alerts are checked during working hours.
 
 The scrape configuration has to set three labels: `job` is the herd, so that one Prometheus can watch several, `service`
-is `spawner`, `event-ingest`, `monitor` or `message-relay`, and `instance` a replica. Compose's Prometheus and the
-chart's PodMonitor do. The link of an alert is this folder's path in the repository; the chart's value
+is `spawner`, `event-ingest`, `monitor`, `message-relay` or `gateway`, and `instance` a replica. Compose's Prometheus
+and the chart's PodMonitor do. The link of an alert is this folder's path in the repository; the chart's value
 `monitoring.runbooks` replaces the folder, for example with that of your own copy.
 """
 _FOOT: Final = """\

@@ -27,6 +27,7 @@ import sizing_page
 import sync_client
 import telemetry_page
 
+from gateway.application import document as api_document
 from sandherd.contracts import asyncapi, schemas
 from spawner.runtimes.kubernetes import rbac
 
@@ -67,6 +68,7 @@ def documents() -> dict[Path, str]:
     docs = ROOT / "docs"
     made = {docs / name: make() for name, make in PAGES.items()}
     made[docs / "asyncapi.json"] = as_json(asyncapi.document())
+    made[docs / "openapi.json"] = as_json(api_document())
     for role in asyncapi.ROLES:
         made[docs / "asyncapi" / f"{role}.json"] = as_json(asyncapi.role_document(role))
     for name, schema in schemas.json_schemas().items():

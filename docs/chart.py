@@ -26,6 +26,9 @@ SET_BY_THE_CHART: Final = (
     "http_port",
     "identity_dir",
     "otlp_endpoint",
+    "gateway_host",
+    "gateway_port",
+    "gateway_hosts",
     "sandbox_nats_url",
     "sandbox_image",
     "kubernetes_namespace",
@@ -39,9 +42,10 @@ SET_BY_THE_CHART: Final = (
     "git_credentials",
     "forge_tokens",
     "github_app_key",
+    "signing_key",
 )
 """Settings that follow from other values of the chart; its templates give them as variables."""
-_OF_NO_USE: Final = frozenset({"http_port_file", "toolchains", "kubernetes_config"})
+_OF_NO_USE: Final = frozenset({"http_port_file", "gateway_port_file", "toolchains", "kubernetes_config"})
 """Paths that a pod does not have."""
 _MIGRATIONS: Final[Json] = {"before": ["migrate", "before"], "after": ["migrate", "after", "--wait", "300"]}
 """event-ingest's arguments before new code runs, and after it, when pods of the old code may still be ending."""

@@ -23,7 +23,7 @@ _NATS_HEAD: Final = """\
 # Three servers in operator mode. The operator and the accounts are those of `sandherd identity init DIR`:
 #
 #   helm upgrade --install nats nats/nats -n nats --create-namespace -f deploy/nats/values.yaml \\
-#     --set-json "config.merge=$(cat DIR/nats/accounts.json)"
+#     -f DIR/nats/values.json
 #
 # For a try on a single node: --set config.cluster.enabled=false, and `nats.replicas: 1` in the values of our chart.
 #

@@ -15,6 +15,7 @@ IMAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "event-ingest": (_ALL, "sandherd-event-ingest"),
     "monitor": (_ALL, "sandherd-monitor"),
     "message-relay": (_ALL, "sandherd-message-relay"),
+    "gateway": (_ALL, "sandherd-gateway"),
     "cli": (_ALL, "sandherd[cli]"),
     "building": ("hatchling", "setuptools", "uv"),
 }

@@ -17,7 +17,7 @@ HERD: Final = "job"
 SCRAPED: Final = frozenset({HERD, "service", "instance"})
 COUNTED: Final = frozenset(
     {
-        *("sandherd_ready", "sandherd_connected", "sandherd_lease_held"),
+        *("sandherd_ready", "sandherd_connected", "sandherd_lease_held", "sandherd_gateway_streams"),
         *("sandherd_monitor_partitions_held", "sandherd_watched_sandboxes"),
         *("sandherd_spool_events", "sandherd_calls_in_flight", "sandherd_outage_sandboxes"),
     }

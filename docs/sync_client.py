@@ -32,6 +32,7 @@ class Wrapped:
 
 CLASSES: Final = (
     Wrapped("sandherd.client.named_secrets", "NamedSecrets", "named_secrets"),
+    Wrapped("sandherd.client.access_tokens", "TokenOperations", "access_tokens"),
     Wrapped("sandherd.client.sandboxes.operations", "SandboxOperations", "sandbox_operations"),
     Wrapped("sandherd.client.task_files", "TaskFiles", "task_files"),
     Wrapped("sandherd.client.task_groups", "TaskGroups", "task_groups"),

@@ -23,7 +23,7 @@ from tests.engines.packages import alone, fetched
 
 ROOT: Final = Path(__file__).parents[2]
 DOCKERFILE: Final = ROOT / "deploy" / "images" / "service" / "Dockerfile"
-SERVICES: Final = ("spawner", "event-ingest", "monitor", "message-relay", "cli")
+SERVICES: Final = ("spawner", "event-ingest", "monitor", "message-relay", "gateway", "cli")
 _SENT: Final = ("requirements.lock", "LICENSE", "libs", "services", "deploy/images/service")
 _MINOR: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _LEFT_OUT: Final = ("test", "tests", "idlelib", "turtledemo", "tkinter", "lib2to3", "site-packages", "__pycache__")

@@ -50,7 +50,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
 FURTHER_KILLS = int(os.environ.get("SANDHERD_CLUSTER_KILLS", "0"))
 SERVERS = ("nats-1", "nats-2", "nats-3")
-SERVICES = ("spawner", "event-ingest", "monitor", "message-relay")
+SERVICES = ("spawner", "event-ingest", "monitor", "message-relay", "gateway")
 TALKERS = 2
 AGENT = """
 number=0

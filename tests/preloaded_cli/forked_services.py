@@ -21,7 +21,7 @@ from sandherd.stack.child import ChildCommand
 
 MAINS: Final = {
     f"sandherd-{name.replace('_', '-')}": f"{name}.main"
-    for name in ("spawner", "event_ingest", "monitor", "message_relay")
+    for name in ("spawner", "event_ingest", "monitor", "message_relay", "gateway")
 } | {"sandherd-spawner-end": "spawner.sandbox_shutdown"}
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_MM: Final = 35

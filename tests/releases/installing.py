@@ -18,7 +18,7 @@ from tests.releases.archived import ROOT, archived
 from tests.releases.freezing import last_release
 
 _PACKAGES: Final = Path("lib", f"python{worker_bundle.MINOR}", "site-packages")
-_OF_SERVICES: Final = {"spawner", "event_ingest", "message_relay", "monitor"}
+_OF_SERVICES: Final = {"spawner", "event_ingest", "message_relay", "monitor", "gateway"}
 _CLI: Final = ("sandherd.cli", "sandherd.client.cli")
 """Where the command is, and where it was in version 0.1."""
 _PROGRAMS: Final = {f"sandherd-{name.replace('_', '-')}": f"{name}.main" for name in sorted(_OF_SERVICES)}

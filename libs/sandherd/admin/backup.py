@@ -49,7 +49,7 @@ _LAST: Final = "ARTIFACTS"
 """Artifacts are stored before the events that refer to them: so this stream is saved after the events."""
 _OPENERS: Final = "KV_secret_keys"
 _LEASES: Final = "KV_leases"
-_STOP: Final = "stop spawner, event-ingest, monitor and message-relay; agents keep working meanwhile"
+_STOP: Final = "stop spawner, event-ingest, monitor, message-relay and gateway; agents keep working meanwhile"
 
 
 class RestoreState(Enum):

@@ -66,6 +66,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "subscriptions": Entry("subscriptions"),
     "credentials": Entry("credentials"),
     "secrets": Entry("secrets"),
+    "tokens": Entry("tokens"),
     "projects": Entry("projects"),
     "budgets": Entry("budgets"),
     "schedules": Entry("schedules"),

@@ -96,7 +96,8 @@ def _one_line(error: typer.TyperException) -> str:
         return f"{error.option_name} goes before the command: `sandherd {error.option_name} VALUE {rest}`"
     if command.endswith("secrets set") and error.format_message().startswith(_EXTRA):
         return f"a secret's value is no argument, which other users could read; see `{command} --help`"
-    return f"{_without_validator_terms(' '.join(error.format_message().split())).rstrip('.')}; see `{command} --help`"
+    message = _without_validator_terms(" ".join(error.format_message().split())).rstrip(".")
+    return f"{message} See `{command} --help`" if message.endswith("?") else f"{message}; see `{command} --help`"
 
 
 def _without_validator_terms(message: str) -> str:

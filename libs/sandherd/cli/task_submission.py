@@ -27,11 +27,13 @@ from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.task import TaskCompleted
+from sandherd.contracts.repositories import Repository
 from sandherd.contracts.states import MessageState
 
 if TYPE_CHECKING:
     from sandherd.client.messages import MessageOutcome
     from sandherd.client.repositories.local import LocalRepository
+    from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.tasks.resume import ResumeSource
 
 DONE: Final = TaskCompleted.type
@@ -47,24 +49,22 @@ async def run(
     limits: Mapping[str, float],
     name: str | None = None,
     earlier: "ResumeSource | None" = None,
-    work: "WorkSource | LocalRepository | None" = None,
+    work: "WorkSource | LocalRepository | RepositorySource | None" = None,
 ) -> int:
     """Submit a task and show its events. Returns 1 if it does not complete. `work` is uploaded before.
 
     A `name` in use is refused unless the task is the same, which is then shown; files make it another one.
     """
     again = name is not None and await is_in_use(herd.task(name))
-    if again and work:
+    if again and work and _has_files(work):
         raise _name_in_use(name or "")
     name = name or new_task()
     task = await with_limits(herd, await _with_full_names(herd, task, earlier), limits)
     await herd.check(task)
-    if work is not None and not isinstance(work, WorkSource):
-        from sandherd.cli.local_repositories import uploaded  # only needed with a repository
-
-        task = task.model_copy(update={"repository": await uploaded(herd, name, work)})
-    elif work:
-        task = task.model_copy(update={"work": await _upload(herd, name, work)})
+    if isinstance(work, WorkSource):
+        task = task.model_copy(update={"work": await _upload(herd, name, work)} if work else {})
+    elif work is not None:
+        task = task.model_copy(update={"repository": await _uploaded(herd, name, work)})
     if again:
         await _submit_again(herd, name, task)
     if follow:
@@ -76,6 +76,11 @@ async def run(
     else:
         write_text(name)
     return 0
+
+
+def _has_files(work: "WorkSource | LocalRepository | RepositorySource") -> bool:
+    """Whether it is uploaded: the project's default repository is not."""
+    return isinstance(work, WorkSource) or not getattr(work, "is_default", False)
 
 
 async def _with_full_names(herd: Herd, task: TaskSpec, earlier: "ResumeSource | None") -> TaskSpec:
@@ -105,6 +110,17 @@ async def _submit_again(herd: Herd, name: str, task: TaskSpec) -> None:
 def _name_in_use(name: str) -> HerdError:
     message = f"there is a task {name}, which has other files"
     return HerdError.of(Code.CONFLICT, message, field="task", remedy=_NAME_IN_USE.format(name))
+
+
+async def _uploaded(herd: Herd, name: str, repository: "LocalRepository | RepositorySource") -> Repository:
+    """The repository of the task; a local one is uploaded."""
+    from sandherd.client.repositories.local import LocalRepository  # only needed with a repository
+
+    if not isinstance(repository, LocalRepository):
+        return await herd.upload_repository(name, repository)
+    from sandherd.cli.local_repositories import uploaded
+
+    return await uploaded(herd, name, repository)
 
 
 async def _upload(herd: Herd, name: str, work: WorkSource) -> ArtifactRef:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import UUID
 
 from pydantic import BaseModel
 
@@ -58,6 +59,7 @@ class Connection:
         self.creations = OwnCreations()
         self._source = f"/sandherd/client/{new_uuid()}"
         self._sequence = 0
+        self._first: UUID | None = None
         self._change_callbacks: set[Callable[[bool], None]] = set()
         self._command_callbacks: set[Callable[[Envelope[Any]], None]] = set()
         self._refusals: dict[asyncio.Future[str], str] = {}
@@ -84,6 +86,16 @@ class Connection:
         finally:
             await opening.__aexit__(None, None, None)
             connection._ended = True
+
+    @classmethod
+    def over(cls, bus: Bus, project: str, *, issuer: str, first: UUID | None = None) -> "Connection":
+        """The operations of one caller over a service's own bus, which stays open.
+
+        `issuer` is the source of its commands. The first of them has the id `first`, so that a repeat is the same.
+        """
+        connection = cls(bus, project, ConnectionCallbacks())
+        connection._source, connection._first = issuer, first
+        return connection
 
     @property
     def bus(self) -> Bus:
@@ -206,6 +218,7 @@ class Connection:
                 project=checked_name(self.project, "project"),
                 subject=about,
                 time=datetime.now(UTC),
+                id=self._first if self._sequence == 1 else None,
                 traceparent=command_traceparent(),
             )
             envelope.to_json()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sandherd.client import queries
+from sandherd.client.access_tokens import TokenOperations
 from sandherd.client.approvals import ApprovalOperations
 from sandherd.client.argument_lists import argument_list
 from sandherd.client.branches import BranchOperations
@@ -61,6 +62,7 @@ class Herd(
     SubscriptionOperations,
     ProjectOperations,
     ScheduleOperations,
+    TokenOperations,
 ):
     """A connection to a herd, as one user in one project.
 
@@ -99,7 +101,8 @@ class Herd(
         The same `task` submitted twice is one task; a different one under its name is refused. The event
         `task.rejected`, or `task.refused` for a name in use, has the reason; what the spawner is known to reject raises
         here, and is not sent. `repository` is the git repository that it works on, by a URL or a path of this machine;
-        of a local one the base branch is uploaded first.
+        of a local one the base branch is uploaded first. A `RepositorySource` without both is the project's default
+        one, with another base, branch or ticket.
         """
         spec = what if isinstance(what, wire.TaskSpec) else task_spec(what, argv)
         name = checked_name(task or new_task(), "task")

@@ -6,6 +6,7 @@ from typing import IO, TYPE_CHECKING
 
 from sandherd.client.errors import HerdError, checked_name
 from sandherd.client.sandboxes.operations import SandboxOperations
+from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 from sandherd.contracts.subjects import ARTIFACT
 from sandherd.lazy_imports import LazyModule
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from sandherd.client.work_source import WorkSource
     from sandherd.contracts.commands import TaskSpec
     from sandherd.contracts.events import ArtifactRef
-    from sandherd.contracts.repositories import Repository
+    from sandherd.contracts.repositories import ProjectRepository, Repository
 else:  # on first use: most programs transfer no files
     artifacts = LazyModule("sandherd.client.artifacts")
     local = LazyModule("sandherd.client.repositories.local")
@@ -58,16 +59,24 @@ class TaskFiles(SandboxOperations):
     ) -> "Repository":
         """Upload the base branch of a local repository: the `repository` of the spec of the task to submit next.
 
-        What is not committed is not uploaded. For a repository with a URL nothing is uploaded.
+        What is not committed is not uploaded. For a repository with a URL nothing is uploaded; a `RepositorySource`
+        without URL and path is the default repository of the project.
         """
         name = checked_name(task, "task")
         if not isinstance(repository, local.LocalRepository):
             named = source.source_of(repository)
+            if named.is_default:
+                return named.of_default(await self._default_repository(), self.connection.project)
             if not named.is_local:
                 return named.of_url()
             repository = await local.examine(named)
         limit = await self._max_file_bytes()
         return await repository_upload.upload(self.connection, name, repository, limit, moved or transfer.silent)
+
+    async def _default_repository(self) -> "ProjectRepository | None":
+        """The project's default repository, if it has one."""
+        found = await self.connection.request(requests.ListProjects())
+        return next((one.defaults.repository for one in found.projects if one.project == self.connection.project), None)
 
     async def fetch_result(self, task: str, out: IO[bytes], *, moved: "Moved | None" = None) -> None:
         """Write the stored work tree of a task, a compressed tar archive, into an empty file."""

@@ -14,6 +14,7 @@ class Principal(StrEnum):
     EVENT_INGEST = "event-ingest"
     MONITOR = "monitor"
     MESSAGE_RELAY = "message-relay"
+    GATEWAY = "gateway"
     WORKER = "worker"
     """The worker in one sandbox, with that sandbox's permissions and no others."""
     JOINER = "joiner"

@@ -1,12 +1,13 @@
 """Pull requests from the branches of tasks: what a user wants of one, and how one is at its forge."""
 
 from string import Template as TextTemplate
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
 from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.patterns import explained
+from sandherd.contracts.pull_request_choices import MergeMethod, MergePolicy, PullRequestMode
 
 MAX_LABELS: Final = 20
 MAX_CHECKS: Final = 50
@@ -18,9 +19,6 @@ REVIEWER_PATTERN: Final = explained(
     r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", "the name of an account: letters, digits and _ . -"
 )
 
-PullRequestMode = Literal["none", "draft", "ready"]
-MergePolicy = Literal["never", "when_permitted", "queue"]
-MergeMethod = Literal["merge", "squash", "rebase"]
 PullRequestLabel = Annotated[str, StringConstraints(min_length=1, max_length=50, pattern=PULL_REQUEST_LABEL_PATTERN)]
 Reviewer = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=REVIEWER_PATTERN)]
 MAX_TEMPLATE: Final = 10_000

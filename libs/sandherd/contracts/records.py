@@ -202,6 +202,22 @@ class SandboxSummary(SharedRecord):
     """The budget of its task, by the spec or the profile."""
 
 
+AccessRole = Literal["read", "work", "approve", "operate"]
+"""What the holder of an access token may do; each role may do what those before it may, too."""
+
+
+class SharedAccessToken(SharedRecord):
+    """An access token of the HTTP API. The key is `<project>.<SHA-256 of its text, as 64 hexadecimal digits>`."""
+
+    bucket: ClassVar[str] = "tokens"
+
+    project: SafeName
+    token: SafeName
+    """Its name."""
+    role: AccessRole
+    expires_at: AwareDatetime
+
+
 class BudgetBlocks(SharedRecord):
     """The projects that are over budget, for the spawner: none of their tasks begins. The key is `fleet.blocked`."""
 
@@ -215,6 +231,7 @@ class BudgetBlocks(SharedRecord):
 
 RECORDS: dict[str, type[SharedRecord]] = {
     "budget_blocks": BudgetBlocks,
+    "access_token": SharedAccessToken,
     "sandbox": SharedSandboxRecord,
     "sandbox_summary": SandboxSummary,
     "task": SharedTaskRecord,

@@ -275,6 +275,13 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
         erasable=True,
     ),
     Bucket(
+        name="tokens",
+        description="Access tokens of the HTTP API: the hash of each, its project, role and expiry.",
+        owners=frozenset({Principal.SPAWNER}),
+        readers=frozenset({Principal.GATEWAY}),
+        max_bytes=64 * _MIB,
+    ),
+    Bucket(
         name="monitor",
         description="The monitor's snapshot of the herd.",
         owners=frozenset({Principal.MONITOR}),
@@ -302,6 +309,7 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
 
 STREAM_READERS: Final[dict[Principal, tuple[str, ...]]] = {
     Principal.MONITOR: ("EVENTS",),
+    Principal.GATEWAY: ("EVENTS",),
 }
 """Streams that a service reads from a sequence that it remembers: stored messages by direct reads, new ones by a
 subscription to the republished subjects (`live_subject`). It has no consumer."""

@@ -214,7 +214,9 @@ def _document(reply: Reply[Any]) -> bytes:
 def _max_payload(message: NatsMessage) -> int:
     """The largest message that the broker accepts, in bytes."""
     request = message.raw_message
-    return int(request._client.max_payload) if isinstance(request, Msg) else _USUAL_PAYLOAD  # noqa: SLF001
+    if not isinstance(request, Msg):
+        return _USUAL_PAYLOAD
+    return int(request._client.max_payload)  # noqa: SLF001  # nats-py's message has no other way to its connection
 
 
 async def _respond(message: NatsMessage, document: bytes) -> None:

@@ -30,6 +30,7 @@ from sandherd.settings.fields import (
     in_megabytes,
 )
 from sandherd.settings.forges import ForgeSettings
+from sandherd.settings.gateway import GatewaySettings
 from sandherd.settings.kubernetes import KubernetesSettings
 from sandherd.settings.network import NetworkSettings
 from sandherd.settings.pull_requests import PullRequestSettings
@@ -52,6 +53,7 @@ class Settings(
     ForgeSettings,
     AssessorSettings,
     CoordinationSettings,
+    GatewaySettings,
     BaseModel,
 ):
     """The settings of all components; each uses what it needs. Times are in seconds."""

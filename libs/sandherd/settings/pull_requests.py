@@ -2,15 +2,13 @@
 
 from typing import Annotated, Final
 
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints, ValidationInfo, field_validator
 
 from sandherd.contracts.patterns import explained
+from sandherd.contracts.pull_request_choices import MergeMethod, MergePolicy, PullRequestMode
 from sandherd.contracts.pull_requests import (
     MAX_LABELS,
-    MergeMethod,
-    MergePolicy,
     PullRequestLabel,
-    PullRequestMode,
     Reviewer,
     Template,
 )
@@ -24,11 +22,12 @@ _SESSION: Final = explained(
 class PullRequestSettings(BaseModel):
     """Whether the spawner opens and merges pull requests, if a task does not choose."""
 
-    pull_requests: Annotated[PullRequestMode, Env("SANDHERD_PULL_REQUESTS")] = "none"
+    pull_requests: Annotated[PullRequestMode | None, Env("SANDHERD_PULL_REQUESTS")] = None
     """Whether a pull request is opened for a pushed branch once its last attempt has ended: `none`: only at a user's
-    request, `draft`, or `ready` for review if the task has completed."""
+    request, `draft`, or `ready` for review if the task has completed. If unset, it is `none`."""
     merge_policy: Annotated[MergePolicy, Env("SANDHERD_MERGE_POLICY")] = "never"
-    """Whether pull requests are merged: `never`, `when_permitted` by checks and reviews, or by the forge's `queue`."""
+    """Whether pull requests are merged: `never`, `when_permitted` by checks and reviews, or by the forge's `queue`.
+    With another value than `never`, `pull_requests` has to be set, too."""
     merge_method: Annotated[MergeMethod, Env("SANDHERD_MERGE_METHOD")] = "merge"
     """How the commits of a pull request get into its base branch."""
     pull_request_labels: Annotated[
@@ -52,3 +51,11 @@ class PullRequestSettings(BaseModel):
     that shows the task."""
     pull_request_days: Annotated[int, Env("SANDHERD_PULL_REQUEST_DAYS"), Field(ge=1, le=365)] = 30
     """For how many days after its last change a pull request is asked for at its forge."""
+
+    @field_validator("merge_policy", mode="after")
+    @classmethod
+    def _merges_what_is_opened(cls, policy: MergePolicy, info: ValidationInfo) -> MergePolicy:
+        if policy != "never" and info.data.get("pull_requests", "invalid") is None:
+            choices = "ready or draft, or none if only those that users open are to be merged"
+            raise ValueError(f"no pull request would be opened: set SANDHERD_PULL_REQUESTS, too: {choices}")
+        return policy

@@ -60,6 +60,18 @@ _LONGEST_PREFIX: Final = 30
 """Half of a branch's name."""
 
 
+Committer = Annotated[
+    str,
+    StringConstraints(
+        max_length=200,
+        pattern=explained(
+            r"^[^<>\s][^<>\x00-\x1f\x7f]* <[^<>@\s\x00-\x1f\x7f]+@[^<>@\s\x00-\x1f\x7f]+>$",
+            "a name and an address, as Sandherd <sandherd@example.com>",
+        ),
+    ),
+]
+
+
 class RepositorySettings(BaseModel):
     """Which repositories tasks may name, and how the spawner fetches and pushes them."""
 
@@ -92,6 +104,13 @@ class RepositorySettings(BaseModel):
     names them; those of `SANDHERD_REPOSITORY_HOSTS` are permitted, too."""
     keep_mirrors: Annotated[Positive, Env("SANDHERD_KEEP_MIRRORS")] = 2_592_000
     """How long a mirror that no live branch needs stays after its last use."""
+
+    signing_key: Annotated[Path | None, Env("SANDHERD_SIGNING_KEY")] = None
+    """The file with the private key of SSH, Ed25519 or RSA without a passphrase, that commits of sandboxes are signed
+    with if `signing_committer` is set; it is read for each use. No sandbox gets it."""
+    signing_committer: Annotated[Committer | None, Env("SANDHERD_SIGNING_COMMITTER")] = None
+    """The committer of signed commits, as `NAME <ADDRESS>`; their author is the agent. A forge shows them as verified
+    if the address is one of the account that has the public key. If unset, commits are not signed."""
 
     @field_validator("branch_prefixes", mode="after")
     @classmethod

@@ -59,6 +59,7 @@ class StackStatus:
     supervisor_pid: int | None = None
     nats_url: str | None = None
     database_url: str | None = None
+    api_url: str | None = None
     parts: tuple[PartStatus, ...] = ()
     error: str | None = None
 
@@ -165,6 +166,7 @@ async def status(home: Path) -> StackStatus:
         phase=phase_of(record.phase, parts, supervised=supervised),
         supervisor_pid=record.supervisor.pid if supervised else None,
         nats_url=record.nats_url,
+        api_url=place.api_url,
         database_url=record.database_url,
         parts=parts,
         error=record.error,

@@ -65,6 +65,19 @@ class Home:
         """The addresses of the stack, for clients."""
         return self.path / "context.json"
 
+    @property
+    def api_port(self) -> Path:
+        """The file with the port of the HTTP API."""
+        return self.path / "run" / "api.port"
+
+    @property
+    def api_url(self) -> str | None:
+        """The address of the HTTP API; None if it was never served."""
+        try:
+            return f"http://127.0.0.1:{int(self.api_port.read_text())}/api/v1"
+        except (OSError, ValueError):
+            return None
+
     def make(self) -> None:
         """Create the directories that every stack has. Raises `UnsafeHomeError` before anything is written."""
         check_home(self.path)

@@ -9,6 +9,7 @@ from typing import Final
 
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.home import Home
 
 _GRACE: Final = 20.0
 _UMASK: Final = 0o022
@@ -34,6 +35,8 @@ class ServiceProcess:
         self.name = service.value
         self._port_file = place.home / "run" / f"{service}.port"
         environment = environment_of(service, place, outer) | {"SANDHERD_HTTP_PORT_FILE": str(self._port_file)}
+        if service is Principal.GATEWAY:
+            environment["SANDHERD_GATEWAY_PORT_FILE"] = str(Home(place.home).api_port)
         command = ChildCommand(
             arguments=[find_program(self.name)],
             log=place.home / "logs" / f"{service}.log",

@@ -1,4 +1,4 @@
-"""The whole stack in one process: broker, database and the four services, started in that order."""
+"""The whole stack in one process: broker, database and the services, started in that order."""
 
 import asyncio
 import os

@@ -118,6 +118,7 @@ PROJECT: Final = Label("project", "The project of one of the 100 subscriptions w
 SUBSCRIPTION: Final = Label("subscription", "The name of that subscription.", frozenset(), True)
 PURGED_STREAM: Final = _label("stream", "A stream that is purged to make space.", ("EVENTS", "ARTIFACTS"))
 TOKEN: Final = _label("kind", "The kind of tokens.", ("input", "output", "cache_read", "cache_write"))
+STATUS: Final = _label("status", "The class of the response's status.", ("2xx", "4xx", "5xx"))
 MESSAGE_STATE: Final = _label("state", "The state reached.", MessageState)
 APPROVAL_STATE: Final = _label("state", "The state reached.", ("requested", "rejected", *ApprovalState))
 FINDING: Final = _label("rule", "The housekeeping rule.", monitor_rules.HOUSEKEEPING)

@@ -115,6 +115,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("message already deleted", "Another replica was faster."),
         _warning("invalid receipt from worker", "The message is delivered again.", "End the sandbox if it repeats."),
     ),
+    "gateway": (
+        _info("serving the HTTP API", "The API accepts requests, at `http_port`."),
+        _warning("events not read, retrying", "Streams of events of one project wait.", _BROKER),
+        _error("request to the API failed", "The gateway replied with status 500.", "Report it."),
+    ),
     "monitor": (
         _info("snapshot restored", "The monitor continues at the snapshot's position."),
         _warning("snapshot unusable, reading the stream from its first event", "The state is computed again."),
@@ -167,15 +172,9 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         ),
         _warning(
             "branch not handled, retrying",
-            "Commits of a sandbox are added, or a branch is pushed, later.",
+            "Commits are added, a branch is pushed, or a pull request is opened, followed or merged, later.",
             "Check the repository's host and the credential.",
         ),
-        _warning(
-            "pull request not handled, retrying",
-            "A pull request is opened, followed or merged later.",
-            "Check the forge's host and the credential.",
-        ),
-        _error("pull request step failed, retrying", "One step failed by an unexpected error.", _REPORT),
         _info("credential of a forge found", "The spawner starts with it; a token that is stored later is used, too."),
         _info("mirror removed", "No live branch needed the mirror of a repository; it is fetched again when one does."),
         _warning("mirror not repacked", "It uses more disk than it needs, until the next day."),
@@ -183,7 +182,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _error("check of mirrors failed, retrying", "A pass over the mirrors failed by an unexpected error.", _REPORT),
         _warning("branches not compared", "Conflicts of one branch with others are not known."),
         _error("checkout preparation failed, retrying", "One checkout failed by an unexpected error.", _REPORT),
-        _error("branch step failed, retrying", "One step of a branch failed by an unexpected error.", _REPORT),
+        _error(
+            "branch step failed, retrying",
+            "One step of a branch or its pull request failed by an unexpected error.",
+            _REPORT,
+        ),
         _warning("events of ended sandboxes not checked, retrying", "Others wait for their branches.", _BROKER),
         _warning("time limits not checked, retrying", "Time limits are enforced later.", _BROKER),
         _error("dependencies of task unreadable", "The task waits.", "Cancel the task and submit it again."),

@@ -269,6 +269,21 @@ _MONITOR: Final = (
     Metric("sandherd_conductor_sandboxes", _G, "{sandbox}", "Sandboxes that the conductor compares."),
     Metric("sandherd_coherence_lowest_ratio", _G, "1", "The lowest coherence of a project, from 0 to 1."),
 )
+_GATEWAY: Final = (
+    Metric(
+        "sandherd_gateway_requests_total",
+        _C,
+        "{request}",
+        "Requests to the HTTP API, by class of status.",
+        (of.STATUS,),
+    ),
+    Metric("sandherd_gateway_request_seconds", _H, "s", "From a request to the begin of its response."),
+    Metric("sandherd_gateway_streams", _G, "{client}", "Open streams of events."),
+    Metric("sandherd_gateway_event_delay_seconds", _H, "s", "From the broker's time of an event to its sending."),
+    Metric(
+        "sandherd_gateway_streams_dropped_total", _C, "{client}", "Streams closed as their clients read too slowly."
+    ),
+)
 
 GROUPS: Final[Mapping[str, tuple[Metric, ...]]] = {
     "every service": _EVERY,
@@ -276,6 +291,7 @@ GROUPS: Final[Mapping[str, tuple[Metric, ...]]] = {
     "event-ingest": _INGEST,
     "message-relay": _RELAY,
     "monitor": _MONITOR,
+    "gateway": _GATEWAY,
 }
 """The metrics of each service. A gauge that only the holder of a lease knows is exposed by no other replica."""
 

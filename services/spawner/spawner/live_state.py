@@ -12,6 +12,7 @@ from sandherd.contracts.states import TransitionRefusedError
 from sandherd.contracts.subjects import ARTIFACT
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
+from spawner.access_tokens.record import TokenRecord
 from spawner.named_secrets.store import SecretStore
 from spawner.pool.record import WarmRecord
 from spawner.projects.record import ProjectRecord
@@ -59,6 +60,7 @@ class LiveState:
         self.branch_index: Index[BranchRecord, BranchRecord] = Index("branches", BranchRecord, _itself)
         self.branches = Store(bus, "branches", BranchRecord, self.branch_index.update)
         self.secrets = SecretStore(bus, clock, vault)
+        self.tokens = Store(bus, "tokens", TokenRecord, lambda _held: None)
         self.sandboxes = Store(
             bus, "sandboxes", SandboxRecord, self.sandbox_index.update, record_sandbox_span, vault=vault
         )

@@ -25,6 +25,7 @@ from sandherd.service.stream_admin import StreamAdmin
 from sandherd.settings import Settings
 from spawner.access.refusals import MIB
 from spawner.access.request_handlers import make_handlers
+from spawner.access_tokens.answers import TokenRequestHandler
 from spawner.commands import Commands
 from spawner.forges.configuration import forges_of
 from spawner.forges.credential_report import credential_problems, log_credentials
@@ -227,6 +228,7 @@ class Spawner:
                 **ScheduleRequestHandler(live, menu).handlers(),
                 **BranchRequestHandler(live).handlers,
                 **PullRequestHandler(live).handlers,
+                **TokenRequestHandler(live).handlers,
             },
         )
         self._live = live

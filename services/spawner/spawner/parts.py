@@ -20,6 +20,7 @@ from sandherd.contracts.requests import (
 from sandherd.service.requests import Answerer
 from sandherd.settings import Settings
 from spawner.access import request_handlers as access
+from spawner.access_tokens import answers as access_tokens
 from spawner.commands import Commands
 from spawner.live_state import Clock, LiveState
 from spawner.named_secrets.answers import SecretRequestHandler
@@ -74,6 +75,7 @@ ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     **pull_requests.ANSWERED,
     **dict.fromkeys(schedules.ANSWERED, 1),
     **access.ANSWERED,
+    **access_tokens.ANSWERED,
 }
 """Requests that the spawner answers once its parts exist, with the maximum handled concurrently of each."""
 

@@ -60,6 +60,7 @@ def targets() -> Iterator[str]:
     # An acknowledgement's subject is no target: the server itself refuses it as a reply.
     yield "sandherd.live.sandherd.v1.event.p2.sbx-2.agent.message"
     yield from (f"_INBOX_{name}.x" for name in ("spawner", "event-ingest", "monitor", "message-relay", "sbx-2"))
+    yield "_INBOX_gateway.x"
 
 
 def bodies(subject: str) -> list[str]:
@@ -78,7 +79,7 @@ def bodies(subject: str) -> list[str]:
 
 
 def permissions_of(principal: Principal) -> Permissions:
-    if principal in CONFINED:
+    if principal in {*CONFINED, P.GATEWAY}:
         return for_service(principal)
     if principal in {P.WORKER, P.JOINER}:
         template = worker_template() if principal is P.WORKER else joiner_template()
@@ -246,7 +247,7 @@ async def test_service_cannot_make_the_broker_submit_a_task(herd: Broker, servic
         assert (await contents(herd))["COMMANDS"] == before
 
 
-FOREIGN = {P.EVENT_INGEST: "tasks", P.MONITOR: "tasks", P.MESSAGE_RELAY: "secret_keys"}
+FOREIGN = {P.EVENT_INGEST: "tasks", P.MONITOR: "tasks", P.MESSAGE_RELAY: "secret_keys", P.GATEWAY: "tasks"}
 """A bucket of the spawner's that the service may not read; by the matrix the message-relay may read the tasks."""
 
 

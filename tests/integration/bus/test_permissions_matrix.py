@@ -20,8 +20,8 @@ from sandherd.stack.broker import Broker
 
 P, Kind = Principal, MessageKind
 SPAWNER, INGEST, RELAY = frozenset({P.SPAWNER}), frozenset({P.EVENT_INGEST}), frozenset({P.MESSAGE_RELAY})
-SUBSCRIBER = frozenset({P.SUBSCRIBER})
-SERVICES = frozenset({P.SPAWNER, P.EVENT_INGEST, P.MONITOR, P.MESSAGE_RELAY})
+LIVE = frozenset({P.MONITOR, P.MESSAGE_RELAY, P.GATEWAY})  # receive what the stream of events republishes
+SERVICES = frozenset({P.SPAWNER, P.EVENT_INGEST, P.MONITOR, P.MESSAGE_RELAY, P.GATEWAY})
 PROJECT, SANDBOX = "p1", "sbx-1"
 REFUSED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
 
@@ -172,7 +172,7 @@ def of_consumers() -> Iterator[tuple[str, frozenset[Principal]]]:
         making = SPAWNER if stream == "EVENTS" else NOBODY  # for subscribers; it may not take from them itself
         yield from of_api(f"CONSUMER.CREATE.{stream}", watching)
         for name in (*OTHERS, *SUBSCRIBED) if stream == "EVENTS" else (OTHERS[0], "sub-p1-1"):
-            taking = SUBSCRIBER if stream == "EVENTS" and SUBSCRIBED.get(name) else NOBODY
+            taking = frozenset({P.SUBSCRIBER}) if stream == "EVENTS" and SUBSCRIBED.get(name) else NOBODY
             looking = {"EVENTS": SPAWNER | INGEST}.get(stream, watching)
             yield from of_api(f"CONSUMER.CREATE.{stream}.{name}", making)
             yield from of_api(f"CONSUMER.CREATE.{stream}.{name}.sandherd.v1.>", making)
@@ -302,7 +302,7 @@ def heard_by(principal: Principal) -> dict[str, bool]:
     live = dict.fromkeys((f"sandherd.live.{subject}" for subject in table), False)
     for row in TABLE:
         for subject, _ in subjects(row):
-            live[f"sandherd.live.{subject}"] = principal in {P.MONITOR, P.MESSAGE_RELAY} and row.kind is Kind.EVENT
+            live[f"sandherd.live.{subject}"] = principal in LIVE and row.kind is Kind.EVENT
     return dict.fromkeys(BROKERS_OWN, False) | table | live
 
 

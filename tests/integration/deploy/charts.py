@@ -26,7 +26,7 @@ GIVEN: Json = {
     "sandboxes": {"image": "registry.example.org/team/agents:7"},
 }
 """All that has to be given."""
-SERVICES = ("spawner", "event-ingest", "monitor", "message-relay")
+SERVICES = ("spawner", "event-ingest", "monitor", "message-relay", "gateway")
 PARTS = (*SERVICES, "provision", "migrate", "migrate-after", "test")
 
 

@@ -16,9 +16,14 @@ FORGES: Json = {
         "credentials": {"secret": "forges", "key": "hosts"},
         "forgeTokens": {"secret": "forge-tokens"},
         "githubApp": {"secret": "github-app", "key": "app.pem"},
+        "signing": {"secret": "signing"},
         "forges": {"ports": [443, 8443]},
     },
-    "settings": {"github_app_id": "12345", "forges": ["gitlab=https://git.example.org:8443"]},
+    "settings": {
+        "github_app_id": "12345",
+        "signing_committer": "A <a@b.example>",
+        "forges": ["gitlab=https://git.example.org:8443"],
+    },
 }
 CHOICES: dict[str, list[Json]] = {
     "runtime": [{}, {"settings": {"runtime": "remote"}}, {"sandboxes": {"namespace": NAMESPACE}}],

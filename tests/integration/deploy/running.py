@@ -24,7 +24,7 @@ class Node:
         self._maps = {one["metadata"]["name"]: one["data"] for one in objects if one["kind"] == "ConfigMap"}
         self._secrets = secrets
         self.ports: dict[str, int] = {}
-        """Of each pod's component, in place of the one port that all of them have on a cluster."""
+        """Of each pod's component, in place of the port for probes that all of them have on a cluster."""
 
     def command(self, pod: Json) -> ChildCommand:
         """The one container of a pod, as a process that is told nothing but what the pod says."""
@@ -35,9 +35,11 @@ class Node:
         told = {name: placed(value, places) for name, value in told.items()}
         component = pod["metadata"]["labels"]["app.kubernetes.io/component"]
         for port in container.get("ports", []):
-            self.ports[component] = free_port()
+            number = free_port()
+            if port["name"] == "http":
+                self.ports[component] = number
             (named,) = [name for name, value in told.items() if value == str(port["containerPort"])]
-            told[named] = str(self.ports[component])
+            told[named] = str(number)
         environment = {"PATH": os.environ["PATH"], "HOME": str(home), **told}
         log = self._folder / f"{component}.log"
         return ChildCommand(arguments=self._arguments(container), log=log, environment=environment)

@@ -84,12 +84,12 @@ def test_accounts_are_merged_into_the_nats_chart(tmp_path: Path) -> None:
     (tmp_path / "templates/all.yaml").write_text("{{ toYaml .Values }}\n")
     accounts = made(tmp_path)
     line = (ROOT / "deploy/nats/values.yaml").read_text()
-    assert '--set-json "config.merge=$(cat DIR/nats/accounts.json)"' in line
+    assert "-f DIR/nats/values.json" in line
     values = [
         "-f",
         str(ROOT / "deploy/nats/values.yaml"),
-        "--set-json",
-        f"config.merge={json.dumps(accounts, indent=2)}",
+        "-f",
+        str(tmp_path / "herd/nats/values.json"),
     ]
     done = helm("template", "nats", str(tmp_path), *values)
     assert done.returncode == 0, done.stderr

@@ -56,7 +56,7 @@ def test_settings_reach_their_services() -> None:
 
 def test_tokens_of_forges_are_a_file_of_the_spawner() -> None:
     """Read-only, in no other container, and in no variable, which `docker inspect` would show; empty if none is set."""
-    files = ("SANDHERD_GIT_CREDENTIALS", "SANDHERD_FORGE_TOKENS", "SANDHERD_GITHUB_APP_KEY")
+    files = ("SANDHERD_GIT_CREDENTIALS", "SANDHERD_FORGE_TOKENS", "SANDHERD_GITHUB_APP_KEY", "SANDHERD_SIGNING_KEY")
     named: Any = {name: f"/etc/{name}" for name in files}
     none: Any = {}
     for given in (none, named):

@@ -24,7 +24,8 @@ def settings_of(values: Json) -> Any:
     (container,) = spawner(values)["containers"]
     plain = {name: value for name, value in variables(container).items() if isinstance(value, str)}
     return load(
-        yaml.safe_load(text), {name: plain[name] for name in plain if "GIT" in name or "FORGE" in name}
+        yaml.safe_load(text),
+        {name: plain[name] for name in plain if any(part in name for part in ("GIT", "FORGE", "SIGNING"))},
     ).settings
 
 
@@ -64,13 +65,18 @@ def test_credentials_of_forges_are_the_spawners_alone() -> None:
     mounts = {one["name"]: one for one in container["volumeMounts"]}
     secrets = {one["name"]: one["secret"]["secretName"] for one in found["spawner"]["volumes"] if "secret" in one}
     settings = settings_of(FORGES)
-    for name, path in (("forge-tokens", settings.forge_tokens), ("github-app", settings.github_app_key.parent)):
+    for name, path in (
+        ("forge-tokens", settings.forge_tokens),
+        ("github-app", settings.github_app_key.parent),
+        ("signing", settings.signing_key.parent),
+    ):
         assert (mounts[name]["mountPath"], mounts[name]["readOnly"], secrets[name]) == (str(path), True, name)
     assert (settings.github_app_key.name, settings.github_app_id) == ("app.pem", "12345")
     of_forges = {"GITHUB_TOKEN", "SANDHERD_GIT_CREDENTIALS", "SANDHERD_FORGE_TOKENS", "SANDHERD_GITHUB_APP_KEY"}
+    of_forges.add("SANDHERD_SIGNING_KEY")
     for name in {*found} - {"spawner"}:
         assert not of_forges & told[name].keys()
-        assert not any(part in one["name"] for part in ("git", "forge") for one in found[name]["volumes"])
+        assert not any(part in one["name"] for part in ("git", "forge", "signing") for one in found[name]["volumes"])
     bare = variables(spawner({})["containers"][0])
     assert not of_forges & bare.keys()
 

@@ -20,7 +20,7 @@ from tests.integration.deploy.charts import (
 )
 from tests.integration.deploy.matrix import FORGES, MATRIX, MODEL
 
-FORGE_SECRETS: Final = ("github", "forges", "forge-tokens", "github-app")
+FORGE_SECRETS: Final = ("github", "forges", "forge-tokens", "github-app", "signing")
 VOLUMES = {"emptyDir", "secret", "configMap", "ephemeral", "persistentVolumeClaim"}
 
 
@@ -88,6 +88,7 @@ def test_each_component_sees_only_its_own_secrets() -> None:
         "event-ingest": {"sandherd-event-ingest", "the-database"},
         "monitor": {"sandherd-monitor"},
         "message-relay": {"sandherd-message-relay"},
+        "gateway": {"sandherd-gateway"},
         "provision": {"sandherd-provisioner"},
         "migrate": {"the-database"},
         "migrate-after": {"the-database"},

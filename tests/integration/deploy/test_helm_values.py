@@ -89,6 +89,7 @@ WRONG: list[tuple[Json, str, str]] = [
     ({"repositories": {"credentials": {"secret": "a"}}}, "repositories.credentials", "set repositories.enabled"),
     ({"repositories": {"forgeTokens": {"secret": "a"}}}, "repositories.forgeTokens", "set repositories.enabled"),
     ({"settings": {"github_app_id": "7"}}, "repositories.githubApp", "set both"),
+    ({"settings": {"signing_committer": "A <a@b.example>"}}, "repositories.signing", "set both"),
     ({"settings": {"github_app_key": "/a"}}, "settings", "github_app_key is not allowed"),
     ({"repositories": {"githubToken": {"token": "ghp_abc"}}}, "repositories.githubToken", "token is not allowed"),
     ({"repositories": {"mirrors": {"size": "10G"}}}, "repositories.mirrors.size", "pattern"),
@@ -165,7 +166,7 @@ def test_every_setting_can_be_given_or_is_the_chart_s() -> None:
     facts = yaml.safe_load((CHART / "files" / "facts.yaml").read_text())
     secret = {name for name, variable in environment_names().items() if variable.secret}
     rest = environment_names().keys() - settings.keys() - facts["variables"].keys() - secret
-    assert rest == {"http_port_file", "toolchains", "kubernetes_config"}
+    assert rest == {"http_port_file", "gateway_port_file", "toolchains", "kubernetes_config"}
     assert not settings.keys() & (secret | facts["variables"].keys())
     assert settings["max_sandboxes"]["description"] == "Maximum of live sandboxes."
 

@@ -21,6 +21,7 @@ from spawner.forges.forge import (
     Verdict,
 )
 from spawner.forges.locations import ForgeKind, forge_of
+from spawner.forges.own_section import marked
 from spawner.repositories.git import RemoteRepository
 from spawner.repositories.mirror import NO_COMMIT, Mirror
 from tests.doubles.forges.faults import Way, html, huge, nested
@@ -93,8 +94,12 @@ async def test_pull_request_is_created_once_and_updated(forge: Forge, site: Site
     assert site.writes() == writes
     pull = site.shop.pulls[1]
     pull.labels.append(site.shop.label("important"))
-    await forge.find_or_create_pull_request(replace(draft, title="Total", body="Adds."))
-    assert (pull.title, pull.body) == ("Total", "Adds.")
+    await forge.find_or_create_pull_request(replace(draft, title="Total", body=marked("Adds.")))
+    assert (pull.title, pull.body) == (draft.title, draft.body), "what users may have written stays"
+    before, pull.body = draft.body, f"Mine.\n\n{marked('Sums.')}\n\nMine, too."
+    await forge.find_or_create_pull_request(replace(draft, body=marked("Adds.")))
+    assert pull.body == f"Mine.\n\n{marked('Adds.')}\n\nMine, too."
+    pull.body = before
     assert {label.name for label in pull.labels} == {"agent", "important"}
     assert len(site.shop.pulls) == 1
 
@@ -144,13 +149,14 @@ async def test_closed_pull_request_with_this_commit_is_not_replaced(forge: Forge
 
 
 async def test_draft_remains_one_and_is_not_merged(forge: Forge, site: Site) -> None:
-    """An update of its title changes nothing about that."""
+    """An update changes nothing about that."""
     draft = replace(DRAFT, draft=True)
     assert (await forge.find_or_create_pull_request(draft)).draft
-    await forge.find_or_create_pull_request(replace(draft, title="Total"))
     pull = site.shop.pulls[1]
+    title, pull.body = pull.title, marked("Sums.")
+    await forge.find_or_create_pull_request(replace(draft, body=marked("Adds.")))
     assert pull.draft
-    assert pull.title.endswith("Total")
+    assert (pull.title, pull.body) == (title, marked("Adds."))
     await settled(forge)
     status = await forge.pull_request(1)
     assert (status.mergeability.verdict, status.mergeability.obstacle) == (Verdict.NO, Obstacle.DRAFT)
@@ -159,7 +165,7 @@ async def test_draft_remains_one_and_is_not_merged(forge: Forge, site: Site) -> 
     writes = site.writes()
     await forge.mark_ready(1)
     assert site.writes() == writes
-    assert (pull.draft, pull.title) == (False, "Total")
+    assert (pull.draft, pull.title) == (False, draft.title)
     await settled(forge)
     assert (await forge.merge(1, site.head())).result is MergeResult.MERGED
 

@@ -7,6 +7,7 @@ import pytest
 from spawner.forges.factory import Forges
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.forges.forge import ChecksState, Forge, Obstacle, ReviewsState, Verdict
+from spawner.forges.own_section import marked
 from tests.doubles.forges.faults import Way
 from tests.doubles.forges.forge_state import Repository
 from tests.doubles.forges.github import GitHub
@@ -33,13 +34,14 @@ async def test_branch_without_commits_is_refused(forge: Forge, shop: Repository)
     assert failed.value.fault is ForgeFault.REFUSED
 
 
-async def test_title_body_and_labels_are_updated(forge: Forge, shop: Repository) -> None:
+async def test_body_and_labels_are_updated(forge: Forge, shop: Repository) -> None:
     """Only what differs is sent; labels of users remain."""
-    await forge.find_or_create_pull_request(replace(DRAFT, labels=("agent",)))
+    await forge.find_or_create_pull_request(replace(DRAFT, body=marked("Sums."), labels=("agent",)))
     pull_of(shop).labels.append(shop.label("important"))
-    await forge.find_or_create_pull_request(replace(DRAFT, title="Total", body="Adds.\n", labels=("Agent", "sum")))
+    changed = replace(DRAFT, title="Total", body=marked("Adds.\n"), labels=("Agent", "sum"))
+    await forge.find_or_create_pull_request(changed)
     pull = pull_of(shop)
-    assert (pull.title, pull.body) == ("Total", "Adds.\n")
+    assert (pull.title, pull.body) == (DRAFT.title, marked("Adds."))
     assert [label.name for label in pull.labels] == ["agent", "important", "sum"]
 
 

@@ -1,4 +1,4 @@
-"""All four services of a herd in this process, on a real broker and a real database, and what is asked of them."""
+"""All services of a herd in this process, on a real broker and a real database, and what is asked of them."""
 
 import asyncio
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from event_ingest.main import compose as compose_ingest
+from gateway.main import compose as compose_gateway
 from message_relay.main import compose as compose_relay
 from monitor.main import compose as compose_monitor
 from sandherd.client import Context
@@ -27,6 +28,7 @@ COMPOSE = {
     P.MESSAGE_RELAY: compose_relay,
     P.MONITOR: compose_monitor,
     P.SPAWNER: compose_spawner,
+    P.GATEWAY: compose_gateway,
 }
 
 

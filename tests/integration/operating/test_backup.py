@@ -124,7 +124,7 @@ async def settled(herd: Herd) -> Seen:
 async def is_backed_up(first: Place, kept: Path) -> None:
     """As docs/backup.md says: the keys, the streams, the history."""
     said = await followed("Make one", first, kept)
-    assert said[0] == "compose stop spawner event-ingest monitor message-relay"
+    assert said[0] == "compose stop spawner event-ingest monitor message-relay gateway"
     for folder in ("monday", "monday/streams", "herd"):
         assert (kept / folder).stat().st_mode & 0o777 == 0o700
     readable = [file for file in (kept / "monday/streams").iterdir() if file.stat().st_mode & 0o077]

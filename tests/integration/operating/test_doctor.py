@@ -27,9 +27,10 @@ from tests.integration.operating.herds import PROJECT, answer, context, running,
 
 P = Principal
 ALWAYS = {
-    "credential", "broker", "spawner", "event-ingest", "monitor", "message-relay", "streams", "consumers", "migrations",
-    "runtime process", "lag spawner-commands", "lag spawner-agents", "lag event-ingest", "lag message-relay-commands",
-    "lag message-relay-agents", "lag monitor-commands", "clock", "live state", "history lag", "history", "dead letters",
+    "credential", "broker", "spawner", "event-ingest", "monitor", "message-relay", "gateway", "streams", "consumers",
+    "migrations", "runtime process", "lag spawner-commands", "lag spawner-agents", "lag event-ingest",
+    "lag message-relay-commands", "lag message-relay-agents", "lag monitor-commands", "clock", "live state",
+    "history lag", "history", "dead letters",
     "sandbox disk", "sandbox host uid",
 }  # fmt: skip
 
@@ -92,7 +93,7 @@ async def test_each_fault_fails_only_its_own_check(herd: Broker, postgres: str, 
         await a_consumer_that_is_gone_is_named(herd, where)
         await a_migration_that_is_not_applied_is_named(postgres, where)
         await a_clock_that_is_late_is_named(services[P.MONITOR], where)
-    away = {"spawner", "event-ingest", "monitor", "message-relay", "live state", "history"}
+    away = {"spawner", "event-ingest", "monitor", "message-relay", "gateway", "live state", "history"}
 
     async def named() -> bool:
         return {name for name, check in (await look(where)).items() if check.state is CheckState.WRONG} == away

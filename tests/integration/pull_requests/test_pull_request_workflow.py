@@ -6,11 +6,12 @@ import pytest
 
 from sandherd.bus.lease import LeaseLostError
 from sandherd.contracts.pull_requests import PullRequestOptions, PullRequestView
+from sandherd.contracts.requests import PushBranch
 from sandherd.contracts.states import BranchState, TaskState
 from spawner.forges.faults import ForgeError
 from spawner.pull_requests.gauges import state_of
 from spawner.pull_requests.workflow import PullRequestWorkflow
-from spawner.repositories.decisions import Decide
+from spawner.repositories.decisions import Decide, push_requested
 from spawner.repositories.record import BranchRecord
 from tests.doubles.forges.github_faults import secondary_limit
 from tests.doubles.forges.replies import Reply
@@ -138,6 +139,46 @@ async def test_merge_at_the_forge_with_more_commits_merges_the_branch(world: Wor
     record = await world.poll(1)
     assert record.state is not BranchState.LIVE
     await world.published("branch.merged", 1)
+
+
+async def test_squash_of_a_moved_head_whose_branch_is_gone_merges_the_branch(world: World) -> None:
+    """The forge still has the head of the pull request: no second one is opened for what is merged."""
+    await world.branch(READY)
+    await world.run()
+    shop, double = world.site.shop, world.site.double
+    pull = shop.pulls[1]
+    pull.head_sha = shop.git.commit("feature/sum", {"more.py": "1\n"}, "by a user")
+    double._merge(shop, pull, "squash")  # type: ignore[attr-defined]  # as a user does
+    shop.git.run("update-ref", "refs/pull/1/head", pull.head_sha)
+    shop.git.run("update-ref", "-d", "refs/heads/feature/sum")
+    record = await world.poll(1)
+    assert record.state is not BranchState.LIVE
+    await world.published("branch.merged", 1)
+    assert list(shop.pulls) == [1]
+
+
+async def test_paths_are_approved_for_the_base_as_it_is_before_the_merge(world: World) -> None:
+    """A user retargets the pull request to a branch without a path to approve, which the merge would add to it."""
+    git = world.site.shop.git
+    git.commit("develop", {"d.txt": "1\n"}, "develop", base="main")
+    git.run("update-ref", "refs/heads/feature/sum", git.commit("main", {"ci/x": "1\n"}, "workflow"))
+    git.commit("feature/sum", {"sum.py": "total = 2\n"}, "sum")
+    await world.branch(MERGED)
+    await world.run()
+    world.site.shop.pulls[1].base = "develop"
+    record = await world.poll()
+    assert (record.approve, world.site.double.calls.number("pulls/merge")) == (("ci/x",), 0)
+    [refused] = await world.published("branch.pull_request_refused", 1)
+    assert (refused["step"], refused["code"]) == ("merge", "needs_approval")
+    request = PushBranch(branch=record.id, approved_commit=record.commit)
+    await world.change(lambda one: push_requested(one, request, world.live.now()))
+
+    async def pushed() -> bool:
+        return not (await world.record()).push_wanted
+
+    await eventually(pushed)
+    await world.poll()
+    assert world.site.shop.pulls[1].merged
 
 
 async def test_merge_queue_is_used_once_and_followed_to_the_merge(world: World) -> None:
@@ -270,6 +311,25 @@ async def test_later_commits_update_it_and_merge_with_newer_ones_loses_none(worl
     record = await world.poll()
     assert record.state is BranchState.LIVE
     assert list(world.site.shop.pulls) == [1, 2]
+
+
+async def test_what_users_wrote_of_it_stays(world: World) -> None:
+    """The title, and the body around the spawner's part, which is updated; one that they changed is not."""
+    await world.branch(READY)
+    await world.run()
+    pull = world.site.shop.pulls[1]
+    pull.title, pull.body = "Mine", f"Before.\r\n{(pull.body or '').replace(chr(10), chr(13) + chr(10))}\r\nAfter."
+    await world.continued({"more.py": "1\n"})
+    await world.run()
+    assert pull.title == "Mine"
+    assert pull.body.startswith("Before.\n")
+    assert pull.body.endswith("\nAfter.")
+    assert "more.py" in pull.body
+    pull.body = pull.body.replace("No checks.", "Checked by hand.")
+    edited = pull.body
+    await world.continued({"last.py": "1\n"})
+    await world.run()
+    assert pull.body == edited
 
 
 async def test_unknown_mergeability_means_wait(world: World) -> None:

@@ -85,7 +85,7 @@ class World:
     live: LiveState
     mirrors: Mirrors
     forges: Forges
-    terms: Terms = field(default_factory=Terms)
+    terms: Terms = field(default_factory=lambda: Terms(approval=("ci/**",)))
     ahead: timedelta = timedelta()
     submitted: list[Envelope[SubmitTask]] = field(default_factory=list)
     refusal: Refusal | None = None

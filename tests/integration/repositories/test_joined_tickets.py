@@ -1,6 +1,7 @@
-"""Tasks that join the branch of their ticket."""
+"""Tasks that join the branch of their ticket, and those of other projects that may not."""
 
 import asyncio
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.contracts.commands import CommandHarness, SubmitTask, TaskSpec
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.repositories import Repository
+from sandherd.contracts.requests import DeleteBranch
 from sandherd.contracts.subjects import Principal
 from sandherd.settings.repositories import BRANCH_PREFIXES
 from sandherd.stack.broker import Broker
@@ -21,9 +23,24 @@ from spawner.repositories.branch_names import rules_of
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.preparer import CheckoutPreparer
 from spawner.tasks import decisions as of_task
-from tests.integration.repositories.conftest import Upstream
+from tests.integration.repositories.conftest import Upstream, commit
+from tests.integration.repositories.test_branches import (
+    WAITS,
+    AgentsClone,
+    Make,
+    clone_on,
+    home,
+    person,
+    reaches,
+    repository,
+    spawner,
+)
 from tests.integration.repositories.test_kills import TRACE, URL, HeldLease, LocalHosts
+from tests.integration.spawner.conftest import Person
+from tests.patience import PATIENCE
 from tests.polling import eventually
+
+__all__ = ["home", "person", "repository", "spawner"]
 
 
 async def test_tasks_that_are_submitted_together_join_one_branch(
@@ -57,3 +74,50 @@ async def test_tasks_that_are_submitted_together_join_one_branch(
         finally:
             await cancel_and_wait([running])
         assert len(set(found)) == 1
+
+
+async def test_projects_that_choose_one_name_push_two_branches(
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
+) -> None:
+    """The second one is pushed under another name; until then no project sees that another one has the name.
+
+    Later commits and its deletion are of the repository's branch that is its own.
+    """
+    async with spawner().running(), herd.bus(Principal.CLIENT, project="p2") as bus:
+        other = Person(bus, eventually, tmp_path / "home", project="p2")
+        views, clones = [], []
+        for number, (user, project) in enumerate(((person, "p1"), (other, "p2"))):
+            task = await user.submit(WAITS, repository=repository)
+            sandbox = str((await user.reaches(task, "running")).sandbox)
+            views.append(await reaches(user, task, lambda _: True))
+            clones.append(AgentsClone(herd, tmp_path / f"sandbox-{number}", sandbox, project))
+        one, two = views
+        assert one.branch == two.branch
+        for view, clone, user in zip(views, clones, (person, other), strict=True):
+            commit(clone_on(upstream, clone.folder, view.branch), {"shop.py": f"{clone.project}\n"})
+            await clone.save(view.branch, view.base_commit)
+            await reaches(user, view.tasks[0], lambda found: found.pushed_commit is not None)
+        second = await reaches(other, two.tasks[0], lambda found: found.pushed_branch is not None)
+        assert re.fullmatch(rf"{two.branch}-[0-9a-z]{{6}}", second.pushed_branch or "")
+        commit(clones[1].folder, {"more": "1\n"})
+        await clones[1].save(two.branch, two.base_commit)
+        second = await reaches(other, two.tasks[0], lambda found: found.commits == 2 and not found.pushing)
+        assert second.problem is None
+        assert upstream.head(str(second.pushed_branch)) == second.commit
+        first = await reaches(person, one.tasks[0], lambda _: True)
+        assert (upstream.head(one.branch), first.pushed_branch) == (first.commit, None)
+        await bus.ask(DeleteBranch(branch=two.id), "p2", timeout=PATIENCE)
+        await reaches(other, two.tasks[0], lambda found: found.state == "deleted")
+    assert upstream.head(str(second.pushed_branch)) == ""
+    assert upstream.head(one.branch) == first.commit
+
+
+async def test_other_hosts_are_refused(spawner: Make, person: Person) -> None:
+    """A client can't have the spawner connect to any address."""
+    async with spawner().running():
+        for number, url in enumerate(
+            ("http://169.254.169.254/latest/x.git", "https://10.0.0.1/a/b", "http://127.0.0.1/a")
+        ):
+            task = await person.submit(["true"], task=f"task-{number}", repository=Repository(url=url))
+            await person.hears(task, "task.rejected")
+            assert person.said(task, "task.rejected")["field"] == "spec.repository.url"

@@ -44,7 +44,7 @@ async def test_merge_of_the_base_needs_approval_if_it_reverts_a_workflow(
             project="p1", id="br-1", life="0" * 32, tasks=("task-1",), repository="r", branch=name, base="main",
             base_commit=base, commit=git(clone, "rev-parse", name), created_at=NOW, updated_at=NOW,
         )  # fmt: skip
-        return await PathApproval(RepositorySettings().repository_approval).paths(mirror, record)
+        return await PathApproval(RepositorySettings().repository_approval).paths(mirror, record, "main")
 
     assert {name: await needs(name) for name in names} == {
         "ours": (WORKFLOW,), "honest": (), "behind": (), "changed": (WORKFLOW,),

@@ -117,10 +117,10 @@ async def open_process(tmp_path: Path) -> AsyncIterator[Open]:
 
 
 class Person:
-    """Somebody who gives commands, asks, and listens, in project p1."""
+    """Somebody who gives commands, asks, and listens, in a project."""
 
-    def __init__(self, bus: Bus, eventually: Eventually, home: Path) -> None:
-        self.bus = bus
+    def __init__(self, bus: Bus, eventually: Eventually, home: Path, project: str = "p1") -> None:
+        self.bus, self.project = bus, project
         self.eventually = eventually
         self.home = home
         self.events: list[dict[str, Any]] = []
@@ -130,13 +130,13 @@ class Person:
         async def hear(msg: Msg) -> None:
             self.events.append(json.loads(msg.data))
 
-        await self.bus.client.subscribe("sandherd.v1.event.p1.>", cb=hear)
+        await self.bus.client.subscribe(f"sandherd.v1.event.{self.project}.>", cb=hear)
         await self.bus.flush(timeout=PATIENCE)
 
     async def command(self, data: Command, entity: str) -> Envelope[Any]:
         self._said += 1
         command = wrap(
-            data, data.type, source="/sandherd/client/test", sequence=self._said, project="p1", subject=entity,
+            data, data.type, source="/sandherd/client/test", sequence=self._said, project=self.project, subject=entity,
             time=datetime.now(UTC),
         )  # fmt: skip
         await self.bus.publish_command(command)
@@ -159,7 +159,7 @@ class Person:
 
     async def sandbox(self, sandbox: str, timeout: float = PATIENCE) -> SandboxView | None:
         """The sandbox as it stands."""
-        found = (await self.bus.ask(LiveSandboxes(sandbox=sandbox), "p1", timeout=timeout)).sandboxes
+        found = (await self.bus.ask(LiveSandboxes(sandbox=sandbox), self.project, timeout=timeout)).sandboxes
         return found[0] if found else None
 
     async def try_sandbox(self, sandbox: str) -> SandboxView | None:
@@ -182,14 +182,14 @@ class Person:
     async def touch(self, sandbox: str, name: str) -> None:
         """Make a file in its work tree, through its worker: wherever it is, its agent may wait for that."""
         command = Exec(sandbox=sandbox, exec=new_name("exc"), command=["touch", name])
-        await self.bus.ask(command, "p1", timeout=PATIENCE)
+        await self.bus.ask(command, self.project, timeout=PATIENCE)
 
     def said(self, entity: str, event_type: str) -> dict[str, Any]:
         """What the first event of a type said of it."""
         return next(e["data"] for e in self.events if e["subject"] == entity and e["type"] == event_type)
 
     async def task(self, task: str, timeout: float = PATIENCE) -> TaskView | None:
-        found = (await self.bus.ask(LiveTasks(task=task), "p1", timeout=timeout)).tasks
+        found = (await self.bus.ask(LiveTasks(task=task), self.project, timeout=timeout)).tasks
         return found[0] if found else None
 
     async def try_task(self, task: str) -> TaskView | None:
@@ -220,7 +220,7 @@ class Person:
         return list({event["id"]: event for event in self.events}.values())
 
     async def sandboxes(self, timeout: float = PATIENCE) -> list[SandboxView]:
-        return (await self.bus.ask(LiveSandboxes(), "p1", timeout=timeout)).sandboxes
+        return (await self.bus.ask(LiveSandboxes(), self.project, timeout=timeout)).sandboxes
 
     async def all_gone(self) -> None:
         """No sandbox lives, and nothing of any is left on the host."""

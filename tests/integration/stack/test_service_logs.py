@@ -16,7 +16,7 @@ from sandherd.stack.rotation import rotate
 from tests.patience import PATIENCE
 from tests.preloaded_cli import preloaded_sandherd
 
-PARTS = ("nats", "postgres", "spawner", "event-ingest", "monitor", "message-relay")
+PARTS = ("nats", "postgres", "spawner", "event-ingest", "monitor", "message-relay", "gateway")
 
 
 @pytest.fixture(scope="module")

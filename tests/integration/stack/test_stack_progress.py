@@ -48,7 +48,7 @@ async def test_long_commands_show_their_steps_on_a_terminal_only(place: Path) ->
     for words, step, result in (
         (["up"], "started; waiting until ready", "ready "),
         (["backup", str(place / "saved")], "stopping the services", "history"),
-        (["down"], "stopping message-relay", "stopped "),
+        (["down"], "stopping gateway", "stopped "),
     ):
         status, shown = await on_terminal(start, *words)
         assert status == 0, shown

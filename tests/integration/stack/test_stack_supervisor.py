@@ -19,7 +19,7 @@ from sandherd.stack import Phase, StackFailedError, StackStatus, down, status, u
 from sandherd.stack.home import Home, read_record, record_of
 from tests.patience import PATIENCE
 
-NAMES = ("nats", "postgres", "spawner", "event-ingest", "monitor", "message-relay")
+NAMES = ("nats", "postgres", "spawner", "event-ingest", "monitor", "message-relay", "gateway")
 
 pytestmark = [pytest.mark.faults]
 

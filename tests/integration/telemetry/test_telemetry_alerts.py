@@ -22,7 +22,7 @@ RUNBOOKS: Final = ROOT / "docs" / "runbooks"
 TESTS: Final = ROOT / "deploy" / "prometheus" / "tests"
 BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
-SERVICES: Final = {"spawner", "event-ingest", "monitor", "message-relay"}
+SERVICES: Final = {"spawner", "event-ingest", "monitor", "message-relay", "gateway"}
 FOUND_WRONG: Final = {("doctor", 1), ("audit", 1)}
 """Commands that end so when they find something, which is what they are for."""
 

@@ -55,11 +55,15 @@ class Site:
 
     @asynccontextmanager
     async def services(self, python: Path, worker: Path) -> AsyncIterator[None]:
-        """All four of this version, with its rights, whose spawner starts workers of that version."""
+        """All of this version, with its rights, whose spawner starts workers of that version."""
         credentials = await self._take_rights(python)
         told = {
             "worker": [str(worker), *MODULE],
-            "services": {str(service): self._settings(service, credentials[service]) for service in SERVICES},
+            "services": {  # a version before the gateway has none
+                str(service): self._settings(service, credentials[service])
+                for service in SERVICES
+                if service in credentials
+            },
         }
         log, running = self.home / "services.log", self.home / "running"
         running.unlink(missing_ok=True)

@@ -216,6 +216,7 @@ def test_broker_configuration_has_ports_data_folder_and_trust(tmp_path: Path) ->
         "EVENT_INGEST",
         "MONITOR",
         "MESSAGE_RELAY",
+        "GATEWAY",
         "PROVISIONER",
         "PEOPLE",
         "SANDBOXES",

@@ -49,6 +49,23 @@ def test_options_become_a_repository() -> None:
     assert plain.of_url() == Repository(url=URL)
 
 
+def test_options_without_a_repository_are_about_the_default_one() -> None:
+    """What a task does not choose is as the project's; without a default repository, none is guessed."""
+    found = source(None, ticket="#7", join=True)
+    assert found is not None
+    default = ProjectRepository(url=URL, base="next", push=False, commit_rest=False)
+    assert found.of_default(default, "web") == Repository(
+        url=URL, base="next", ticket="#7", join=True, push=False, commit_rest=False
+    )
+    other = source(None, base="main", no_push=True)
+    assert other is not None
+    assert other.of_default(ProjectRepository(url=URL), "web") == Repository(url=URL, base="main", push=False)
+    with pytest.raises(HerdError, match="project web has no default one"):
+        other.of_default(None, "web")
+    with pytest.raises(HerdError, match="--ticket and others without --repo"):
+        scheduled_task(["Do it", "--ticket", "#7", "--", "true"])
+
+
 @pytest.mark.parametrize(
     ("options", "option"),
     [
@@ -60,9 +77,7 @@ def test_options_become_a_repository() -> None:
         ({"ticket": "a b"}, "--ticket: "),
         ({"join": True}, "--join "),
         ({"join": True, "ticket": "7", "branch": "x"}, "--join "),
-        ({"repo": None, "base": "main"}, "--base "),
-        ({"repo": None, "no_commit_rest": True}, "--no-commit-rest "),
-        ({"repo": None, "submodules": SubmodulesChoice.FALSE}, "--submodules "),
+        ({"repo": None, "base": "a..b"}, "--base: "),
         ({"repo": ".", "lfs": True}, "--lfs "),
     ],
     ids=str,

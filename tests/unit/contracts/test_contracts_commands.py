@@ -6,10 +6,12 @@ import jsonschema
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from sandherd.contracts.decoder import read_command
 from sandherd.contracts.errors import Code
 from sandherd.contracts.schemas import json_schemas
+from sandherd.contracts.specs import SandboxSpec
 from sandherd.contracts.subjects import command_subject
 from tests.unit.contracts.hostile import COMMAND_DOCUMENTS, Json, changed, encode, put, refusal, subject_of
 
@@ -139,3 +141,16 @@ def test_approval_id_is_one_printable_line(name: str) -> None:
     problem = refusal(read_command, subject_of(document), encode(changed(document, ("data", "approval_id"), put(name))))
     assert problem is not None
     assert (problem.code, problem.field) == (Code.INVALID_FIELD, "data.approval_id")
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "HTTPS_PROXY", "no_proxy", "_x1"])
+def test_variables_of_both_cases_are_accepted(name: str) -> None:
+    """Programs read `http_proxy` and the like only in lower case."""
+    assert SandboxSpec(env={name: "x"}).env == {name: "x"}
+
+
+@pytest.mark.parametrize("name", ["1A", "A-B", "A=B", "", "ü"])
+def test_invalid_name_of_a_variable_is_refused(name: str) -> None:
+    """No shell could set it."""
+    with pytest.raises(ValidationError):
+        SandboxSpec(env={name: "x"})

@@ -6,6 +6,7 @@ from typing import Any
 from tests.unit.house.conftest import ROOT
 
 WINDOW = "libs/sandherd/service/http_server.py"
+API = "services/gateway/gateway/api_server.py"
 SERVERS = {"uvicorn", "hypercorn", "granian", "gunicorn"}
 SERVICES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -14,16 +15,19 @@ SERVICES = sorted(
 )
 
 
-def test_only_one_module_starts_an_http_server(product: list[Any]) -> None:
-    """A server that is started elsewhere would have no limits of its connections."""
+def test_two_modules_start_http_servers(product: list[Any]) -> None:
+    """Each service's own, and the API's: a server that is started elsewhere would have no limits of its connections."""
     users = {source.name for source in product if source.imports & SERVERS}
-    assert users == {WINDOW, "libs/sandherd/service/http_connections.py"}
+    assert users == {WINDOW, API, "libs/sandherd/service/http_connections.py"}
     assert "http=partial(BoundedConnection, table)" in Path(ROOT / WINDOW).read_text(encoding="utf-8")
+    api = Path(ROOT / API).read_text(encoding="utf-8")
+    assert "http=partial(ApiConnection, table)" in api
+    assert "class ApiConnection(BoundedConnection):" in api
 
 
 def test_every_service_is_run_by_it(product: list[Any]) -> None:
     """Each service's program is `sandherd.service.service.serve`, which raises the open files and opens that server."""
-    assert len(SERVICES) >= 4
+    assert len(SERVICES) >= 5
     for source in product:
         if source.name in SERVICES:
             assert "from sandherd.service.service import" in source.text, source.name

@@ -72,6 +72,7 @@ PACKAGES: Final[Mapping[str, str]] = {
     "worker": "services/worker/sandherd_worker/",
     "drivers": "services/worker/sandherd_drivers/",
     "message-relay": "services/message-relay/",
+    "gateway": "services/gateway/",
     "monitor": "services/monitor/",
     "event-ingest": "services/event-ingest/",
 }

@@ -54,6 +54,7 @@ STRUCTURED: dict[str, list[Any]] = {
     "remote_api_url": ["https://one.example", "https://two.example/api", "http://three.example:8000"],
 }
 NAMED: dict[str, list[Any]] = {
+    "gateway_hosts": [["one.example"], ["one.example", "two.example"], ["three"]],
     "runtimes": [["docker"], ["daytona"], ["process"]],
     "forward_env": [["ONE"], ["ONE", "TWO"], ["THREE"]],
     "lfs_hosts": [["one.example"], ["two.example", "three.example"], ["four.example"]],
@@ -67,11 +68,14 @@ NAMED: dict[str, list[Any]] = {
     "github_app_host": ["https://one.example", "https://two.example", "http://three.example:8080"],
     "github_app_workflows": [True, True, True],
     "branch_prefixes": [["fix=bug|crash"], ["agents/fix=bug", "agents/change"], ["change"]],
+    "signing_committer": ["A <a@one.example>", "B B <b@two.example>", "Ä <c@x>"],
     "repository_approval": [["*.yml"], ["ci/**", "Makefile"], ["x"]],
     "pull_request_labels": [["agent"], ["agent", "needs review"], ["bot"]],
     "pull_request_reviewers": [["ada"], ["ada", "grace"], ["bob-1"]],
     "assessor_model": ["anthropic:one", "openai:two/three", "openai:four:latest"],
     "assessor_url": ["https://one.example/v1", "http://two.example:8000", "https://three.example"],
+    "pull_requests": ["draft", "ready", "draft"],
+    "merge_policy": ["never", "never", "never"],
     "session_url": ["https://one.example/{project}/{task}", "http://two.example/{task}", "https://three.example"],
     "sandbox_mounts": [["data"], ["/srv/data", "data"], ["/srv"]],
     "sandbox_allow": [["one.example"], ["*.example:443", "198.51.100.0/24"], ["[2001:db8::1]:80"]],
@@ -224,6 +228,15 @@ def test_usual_name_does_not_set_what_can_not_have_its_value(alias: str, text: s
         load({}, {own: "0"})
 
 
+def test_merge_policy_without_pull_requests_is_refused() -> None:
+    """None would be opened: the operator states whether that is wanted."""
+    policy = {"SANDHERD_MERGE_POLICY": "when_permitted"}
+    with pytest.raises(ContractError, match="SANDHERD_PULL_REQUESTS"):
+        load(environ=policy)
+    for mode in ("none", "draft", "ready"):
+        assert load(environ=policy | {"SANDHERD_PULL_REQUESTS": mode}).settings.merge_policy == "when_permitted"
+
+
 def test_no_two_settings_have_one_variable() -> None:
     """And each has one."""
     names = [env.name for env in environment_names().values()]
@@ -252,10 +265,11 @@ BAD |= {"github_app_id": "an App", "github_token": "a token"}
 BAD |= {name: "a name" for name in NAMES if name.startswith("daytona_") and name.rpartition("_")[2] in _NAMING}
 """A text that is no value of the setting, where there is such a text."""
 TAKES_ANY = {"credentials", "home", "database_url", "http_host", "http_port_file", "identity_dir"}
-TAKES_ANY |= {"otlp_endpoint", "toolchains", "kubernetes_config"}
-TAKES_ANY |= {"otlp_endpoint", "toolchains", "remote_command"}
+TAKES_ANY |= {"otlp_endpoint", "toolchains", "kubernetes_config", "remote_command"}
 TAKES_ANY |= {"git_credentials", "repository_approval", "pull_request_labels", "pull_request_title"}
 TAKES_ANY |= {"pull_request_body"}
+TAKES_ANY |= {"git_credentials", "repository_approval", "forge_tokens", "github_app_key", "signing_key"}
+TAKES_ANY |= {"gateway_host", "gateway_port_file"}
 TAKES_ANY |= {"git_credentials", "repository_approval", "forge_tokens", "github_app_key"}
 TAKES_ANY |= {"sandbox_nats_ca", "sandbox_nats_cert", "sandbox_nats_key"}
 

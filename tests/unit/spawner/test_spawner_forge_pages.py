@@ -1,6 +1,7 @@
 """Lists of forges that have several pages: what is on the last one decides as well."""
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -61,6 +62,28 @@ async def test_failed_status_on_the_last_page_decides(kind: ForgeKind, statuses:
     """A policy would merge it otherwise."""
     status = await forge_with(kind, statuses).pull_request(1)
     assert (status.checks.state, status.checks.failed) == (ChecksState.FAILED, ("last",))
+
+
+async def test_list_of_endless_pages_ends() -> None:
+    """A forge could fill the memory by large pages of few entries."""
+    forge = forge_with(ForgeKind.GITHUB, 2)
+    pages = forge._api._http  # type: ignore[attr-defined]  # as opened above
+    sent = list[str]()
+    send: Callable[..., Awaitable[Reply]] = pages.request
+
+    async def endless(method: str, url: str, *rest: Any) -> Reply:
+        reply = await send(method, url, *rest)
+        if "/reviews" not in url:
+            return reply
+        sent.append(url)
+        following = f'<https://git.example.com/api/v3/x/reviews?page={len(sent)}>; rel="next"'
+        review = [{"state": "COMMENTED", "user": {"login": "a"}}]
+        return Reply(200, {"content-type": "application/json", "link": following}, json.dumps(review).encode())
+
+    pages.request = endless
+    with pytest.raises(ForgeError, match="pages"):
+        await forge.pull_request(1)
+    assert len(sent) == 50
 
 
 @pytest.mark.parametrize("kind", [ForgeKind.GITHUB, ForgeKind.GITEA])

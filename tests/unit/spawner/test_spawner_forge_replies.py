@@ -39,6 +39,7 @@ from spawner.forges.gitlab_replies import (
     gitlab_checks,
     gitlab_mergeability,
     gitlab_reviews,
+    merge_outcome,
     refused_request,
 )
 from spawner.forges.merge_refusals import early_outcome, refused_merge
@@ -302,10 +303,12 @@ def test_status_of_gitlab_decides(
 
 
 def test_merged_commit_of_gitlab() -> None:
-    """A fast-forward has no commit of its own; one that is merged is so whatever was refused."""
+    """A fast-forward has no commit of its own; one that is merged is so whatever was refused, if it has the commit."""
     merged = request(state="merged", merge_commit_sha=None, squash_commit_sha=None)
     assert merged.merged_commit == HEAD
-    assert refused_request(merged, OTHER, "405", moved=True).result is MERGED
+    assert refused_request(merged, HEAD, "405", moved=True).result is MERGED
+    for outcome in (refused_request(merged, OTHER, "405", moved=False), merge_outcome(merged, OTHER, queue=False)):
+        assert (outcome.result, outcome.obstacle) == (WAITING, Obstacle.HEAD_MOVED)
     assert refused_request(request(), OTHER, "409", moved=True).obstacle is Obstacle.HEAD_MOVED
     assert request(state="locked").current is PullRequestState.OPEN
     assert request(merge_commit_sha=OTHER).merged_commit is None

@@ -51,7 +51,9 @@ def found(**changes: Any) -> PullRequest:
 
 
 def opened_at(record: BranchRecord, one: PullRequest, commit: str = OTHER) -> BranchRecord:
-    return decisions.opened(record, one, commit, NOW, ready=True, about=("task-1", ""), pace=PACE, worked_on=resting)
+    return decisions.opened(
+        record, one, commit, NOW, ready=True, about={"task": "task-1", "text": ""}, pace=PACE, worked_on=resting
+    )
 
 
 def test_known_pull_request_that_was_closed_meanwhile_is_not_followed_by_another_one() -> None:
@@ -148,12 +150,12 @@ def test_denied_polls_end(known: dict[str, Any]) -> None:
 def test_pull_request_is_about_the_task_that_worked_last_when_it_was_opened() -> None:
     """As the documentation of `$title` states; later tasks do not change it."""
     several = branch(tasks=("task-1", "task-2"))
-    assert About.of(several, None).task == "task-2"
+    assert About.of(several, {}).task == "task-2"
     opened = opened_at(several, found(), COMMIT)
     assert opened.pull is not None
     named = opened.pull.changed(task="task-2", text="the second")
     later = branch(named, tasks=("task-1", "task-2", "task-3"))
-    assert (About.of(later, None).task, About.of(later, None).text) == ("task-2", "the second")
+    assert (About.of(later, {}).task, About.of(later, {}).text) == ("task-2", "the second")
 
 
 def test_conflict_that_the_trial_merge_does_not_find_is_not_followed() -> None:

@@ -14,6 +14,7 @@ class Account(StrEnum):
     EVENT_INGEST = "EVENT_INGEST"
     MONITOR = "MONITOR"
     MESSAGE_RELAY = "MESSAGE_RELAY"
+    GATEWAY = "GATEWAY"
     PROVISIONER = "PROVISIONER"
     STORE_GUARD = "STORE_GUARD"
     SANDBOXES = "SANDBOXES"
@@ -25,6 +26,7 @@ _HOMES: Final = {
     Principal.EVENT_INGEST: Account.EVENT_INGEST,
     Principal.MONITOR: Account.MONITOR,
     Principal.MESSAGE_RELAY: Account.MESSAGE_RELAY,
+    Principal.GATEWAY: Account.GATEWAY,
     Principal.WORKER: Account.SANDBOXES,
     Principal.JOINER: Account.SANDBOXES,
     Principal.CLIENT: Account.PEOPLE,

@@ -8,7 +8,7 @@ delivered to that account's subscriptions and never forwarded through another im
 replies of the system account are forwarded: to subjects that the requester's account may publish anyway.
 
     HERD                                  the streams and the buckets, the spawner, and credentials to change streams
-    EVENT_INGEST, MONITOR, MESSAGE_RELAY  one service each
+    EVENT_INGEST, MONITOR, MESSAGE_RELAY, GATEWAY  one service each
     PROVISIONER                           creates streams
     STORE_GUARD                           checks whether nats-server stores
     SANDBOXES                             workers and joiners

@@ -30,7 +30,13 @@ from sandherd.contracts.subjects import PREFIX, TABLE, MessageKind, Principal
 from sandherd.contracts.subscriptions import GIVER, SUBSCRIPTIONS_OF, consumer_names
 from sandherd.contracts.subscriptions import STREAM as SUBSCRIBED
 
-SERVICES: Final = (Principal.SPAWNER, Principal.EVENT_INGEST, Principal.MONITOR, Principal.MESSAGE_RELAY)
+SERVICES: Final = (
+    Principal.SPAWNER,
+    Principal.EVENT_INGEST,
+    Principal.MONITOR,
+    Principal.MESSAGE_RELAY,
+    Principal.GATEWAY,
+)
 OF_ONE_PROJECT: Final = (Principal.CLIENT, Principal.SUBSCRIBER)
 WORKER_PAYLOAD: Final = 288 * 1024
 """A worker's largest message in bytes: 256 KiB of data (design §4), and space for envelope and headers."""
@@ -81,7 +87,7 @@ def safe_project(name: str) -> str:
 
 
 def for_service(service: Principal) -> Permissions:
-    """The permissions of one of the four services."""
+    """The permissions of one of the services."""
     own = {"service": service.value}
     return Permissions(
         publish=_unique(

@@ -15,7 +15,7 @@ MIN_CONNECTIONS: Final = 168
 _OF_DESCRIPTORS: Final = 0.6
 """The fraction of descriptors for connections; the rest is for files of streams, cluster routes and monitoring."""
 _SANDBOXES: Final = 0.57
-_PEOPLE: Final = 0.25
+_PEOPLE: Final = 0.23
 _SERVICE: Final = 0.02
 _HERD: Final = 0.05
 _MAX_OF_A_SERVICE: Final = 64
@@ -29,6 +29,7 @@ SUBSCRIPTIONS: Final = {
     Account.EVENT_INGEST: 4096,
     Account.MONITOR: 4096,
     Account.MESSAGE_RELAY: 4096,
+    Account.GATEWAY: 4096,
     Account.PROVISIONER: 64,
     Account.STORE_GUARD: 64,
     Account.SANDBOXES: 64,

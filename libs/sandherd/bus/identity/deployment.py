@@ -84,6 +84,8 @@ class Deployment:
     def _make_nats(self, tokens: BrokerTokens) -> None:
         folder = self.directory / "nats"
         _publish(folder / "accounts.json", operator_mode(tokens))
+        # For the chart of NATS. A file: together the accounts are longer than an argument of a program may be.
+        _publish(folder / "values.json", {"config": {"merge": operator_mode(tokens)}})
         config = {
             "server_name": "sandherd",
             "port": self._ports.nats,

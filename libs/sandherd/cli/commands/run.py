@@ -248,7 +248,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         on_retry=on_retry,
         keep_work=keep_work or directory is not None,
         labels=new_labels(labels or []),
-        repository=repository.of_url() if repository is not None and not repository.is_local else None,
+        repository=repository.of_url() if repository is not None and repository.url else None,
         no_repository=no_repo,
         co_author=co_author(with_co_author, repo),
         rounds=rounds(
@@ -265,7 +265,9 @@ def run(  # noqa: PLR0913  # one parameter per option
     local = repository is not None and repository.is_local
     if (taken := ctx.find_object(RunCapture)) is not None:
         others = {"name": name, "resume": earlier, "dir": work, "project": project, "create": create}
-        return taken.take(task, limits, **others, **{"repo PATH (name its URL)": local})
+        default = repository is not None and repository.is_default
+        named = {"repo PATH (name its URL)": local, "base, --ticket and others without --repo": default}
+        return taken.take(task, limits, **others, **named)
     begins = _examined(repository) or work
     return talk(
         ctx,
@@ -277,10 +279,10 @@ def run(  # noqa: PLR0913  # one parameter per option
     )
 
 
-def _examined(repository: "RepositorySource | None") -> "LocalRepository | None":
-    """The repository, if it is a local one."""
+def _examined(repository: "RepositorySource | None") -> "LocalRepository | RepositorySource | None":
+    """The repository, if it is a local one or the project's default one."""
     if repository is None or not repository.is_local:
-        return None
+        return repository if repository is not None and repository.is_default else None
     from sandherd.cli.local_repositories import examined  # only needed with a repository
 
     return examined({"": repository}).get("")

@@ -23,8 +23,8 @@ def logs(
         str,
         typer.Argument(
             metavar="NAME",
-            help="A part as `sandherd status` shows it: spawner, event-ingest, monitor, message-relay, nats, postgres; "
-            "also supervisor.",
+            help="A part as `sandherd status` shows it: spawner, event-ingest, monitor, message-relay, gateway, nats, "
+            "postgres; also supervisor.",
             callback=_safe_service,
             autocompletion=part_names,
         ),

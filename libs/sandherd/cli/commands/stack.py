@@ -100,6 +100,8 @@ def _show(found: "StackStatus", output: Format, *, complete: bool, approvals: in
             write_text(part.name)
     else:
         write_text(f"{found.phase}  {found.home}" + (f"  {found.nats_url}" if found.nats_url else ""))
+        if found.api_url is not None and found.parts:
+            write_text(f"HTTP API  {found.api_url}")
         if found.parts:
             table(HEADER, [_row(part) for part in found.parts])
         if approvals:

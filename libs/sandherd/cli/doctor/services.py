@@ -19,6 +19,7 @@ from sandherd.contracts.requests import (
     Examination,
     Examine,
     ExamineEventIngest,
+    ExamineGateway,
     ExamineMessageRelay,
     ExamineMonitor,
     ExamineSpawner,
@@ -32,6 +33,7 @@ EXAMINATIONS: Final[tuple[type[Examine], ...]] = (
     ExamineEventIngest,
     ExamineMonitor,
     ExamineMessageRelay,
+    ExamineGateway,
 )
 MAX_SKEW: Final = timedelta(seconds=5)
 SOON: Final = timedelta(days=7)

@@ -6,26 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from sandherd.contracts.pull_request_choices import MergePolicy, PullRequestMode
+
 if TYPE_CHECKING:
     from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.tasks.resume import ResumeSource
     from sandherd.contracts.repositories import CoAuthor, ProjectRepository, Submodules
-
-
-class PullRequestChoice(StrEnum):
-    """Values of `--pr`."""
-
-    NONE = "none"
-    DRAFT = "draft"
-    READY = "ready"
-
-
-class MergeChoice(StrEnum):
-    """Values of `--merge`."""
-
-    NEVER = "never"
-    WHEN_PERMITTED = "when_permitted"
-    QUEUE = "queue"
 
 
 class SubmodulesChoice(StrEnum):
@@ -75,11 +61,11 @@ NoCommitRest = Annotated[
     typer.Option("--no-commit-rest", help="Do not commit what the agent leaves uncommitted."),
 ]
 PullRequest = Annotated[
-    PullRequestChoice | None,
+    PullRequestMode | None,
     typer.Option("--pr", help="Pull request of the branch: a draft, or ready for review once the task has completed."),
 ]
 Merge = Annotated[
-    MergeChoice | None,
+    MergePolicy | None,
     typer.Option(
         "--merge",
         help="Whether the pull request is merged once checks and reviews permit it; without --pr it is opened as "
@@ -118,21 +104,22 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
     no_commit_rest: bool,
     submodules: SubmodulesChoice | None = None,
     lfs: bool = False,
-    pull_request: PullRequestChoice | None = None,
-    merge: MergeChoice | None = None,
+    pull_request: PullRequestMode | None = None,
+    merge: MergePolicy | None = None,
 ) -> "RepositorySource | None":
-    """The repository that the options name; None without `--repo`. Raises `HerdError`, which names the option."""
+    """The repository that the options name; without `--repo` the project's default one, if they are about any.
+
+    None without all of them. Raises `HerdError`, which names the option.
+    """
     from sandherd.client.errors import HerdError, made
     from sandherd.client.repositories.source import RepositorySource, place_of
 
     others = {"--base": base, "--ticket": ticket, "--branch": branch, "--join": join, "--no-push": no_push}
     others |= {"--no-commit-rest": no_commit_rest, "--pr": pull_request, "--merge": merge}
     others |= {"--submodules": submodules, "--lfs": lfs}
-    if repo is None:
-        if used := [option for option, value in others.items() if value]:
-            raise _wrong(f"{used[0]} is about a repository", "name it with --repo, also if it is the project's default")
+    if repo is None and not any(others.values()):
         return None
-    if lfs and "path" in place_of(repo):
+    if lfs and repo is not None and "path" in place_of(repo):
         raise _wrong("--lfs fetches objects from a forge", "name the repository by its URL")
     if join and (branch or not ticket):
         raise _wrong("--join continues the branch of a ticket", "name it with --ticket, and omit --branch")
@@ -141,7 +128,9 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
     options |= {"base": base, "ticket": ticket, "branch": branch, "join": join, "commit_rest": not no_commit_rest}
     options |= {"submodules": submodules is not None and submodules.wanted, "lfs": lfs}
     try:
-        return made(RepositorySource, **place_of(repo), **options, push=False if no_push else None)
+        return made(
+            RepositorySource, **(place_of(repo) if repo is not None else {}), **options, push=False if no_push else None
+        )
     except HerdError as error:
         field = error.problem.field or ""
         message = f"{_OPTIONS.get(field, field)}: {error.problem.message.removeprefix(f'{field}: ')}"
@@ -183,6 +172,8 @@ def project_repository(
     )  # fmt: skip
     if named is None:
         return None
+    if repo is None:
+        raise _wrong("--base, --lfs and others are about a repository", "name it with --repo")
     if named.is_local:
         raise _wrong("a default repository is named by its URL", "write it as https://HOST/OWNER/NAME")
     same = {name: getattr(named, name) for name in ("url", "base", "commit_rest", "submodules", "lfs")}

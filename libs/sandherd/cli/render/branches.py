@@ -117,16 +117,24 @@ def paths_to_approve(view: "BranchView") -> str:
 
 def _push_steps(view: "BranchView", name: str) -> list[str]:
     if view.pushed_commit == view.commit:
-        return [f"pushed to {view.repository}", *_pull_request_steps(view, name)]
+        renamed = f" as {view.pushed_branch}" if view.pushed_branch else ""
+        return [f"pushed to {view.repository}{renamed}", *_pull_request_steps(view, name), *_approval(view, name)]
     if view.approve:
-        return [
-            f"a user has to approve changes of: {paths_to_approve(view)}",
-            f"see them with `sandherd branches diff {name}`",
-            f"approve them with `sandherd branches push {name} --approve-paths`",
-        ]
+        return _approval(view, name)
     if view.pushing:
         return [f"not pushed yet; see `sandherd branches show {name}`"]
     return [f"not pushed; push it with `sandherd branches push {name}`"]
+
+
+def _approval(view: "BranchView", name: str) -> list[str]:
+    """How to approve the paths, for a push or a merge."""
+    if not view.approve:
+        return []
+    return [
+        f"a user has to approve changes of: {paths_to_approve(view)}",
+        f"see them with `sandherd branches diff {name}`",
+        f"approve them with `sandherd branches push {name} --approve-paths`",
+    ]
 
 
 def _pull_request_steps(view: "BranchView", name: str) -> list[str]:

@@ -12,7 +12,14 @@ from sandherd.client.errors import HerdError, made
 from sandherd.contracts.errors import Code
 from sandherd.contracts.model import Model
 from sandherd.contracts.pull_requests import PullRequestOptions
-from sandherd.contracts.repositories import BranchName, Repository, RepositoryUrl, Submodules, Ticket
+from sandherd.contracts.repositories import (
+    BranchName,
+    ProjectRepository,
+    Repository,
+    RepositoryUrl,
+    Submodules,
+    Ticket,
+)
 
 _SAME: Final = ("base", "branch", "ticket", "join", "commit_rest", "pull_request", "submodules", "lfs")
 """The fields that are the same in a task spec."""
@@ -22,7 +29,10 @@ _SCP: Final = re.compile(r"[^/\s]+:[^/].*", re.DOTALL)
 
 
 class RepositorySource(Model):
-    """The repository that a task works on: its `url`, or the `path` of a local one, or of a folder in it."""
+    """The repository that a task works on: its `url`, or the `path` of a local one, or of a folder in it.
+
+    Without both it is the default repository of the project.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,6 +63,28 @@ class RepositorySource(Model):
         """Whether it is a repository of this machine."""
         return self.path is not None
 
+    @property
+    def is_default(self) -> bool:
+        """Whether it is the project's default repository."""
+        return self.url is None and self.path is None
+
+    def of_default(self, default: ProjectRepository | None, project: str) -> Repository:
+        """The project's default repository as a field of a task spec, with what differs for this task.
+
+        Raises `HerdError` if the project has none.
+        """
+        if default is None:
+            raise HerdError.of(
+                Code.INVALID_FIELD,
+                f"the task names no repository, and project {project} has no default one",
+                field="repository",
+                remedy="name it with --repo (`repository`)",
+            )
+        own = self.options() | {"base": self.base or default.base}
+        own["commit_rest"] = self.commit_rest and default.commit_rest
+        own |= {"submodules": self.submodules or default.submodules, "lfs": self.lfs or default.lfs}
+        return made(Repository, **own, url=default.url, push=default.push if self.push is None else self.push)
+
     def of_url(self) -> Repository:
         """The same as a field of a task spec, for one with a URL."""
         return made(Repository, **self.options(), url=self.url, push=self.push is not False)
@@ -63,7 +95,7 @@ class RepositorySource(Model):
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
-        if (self.url is None) == (self.path is None):
+        if self.url is not None and self.path is not None:
             raise ValueError("name either the url of a repository, or the path of a local one")
         if self.path is not None and self.push:
             raise ValueError("a local repository is not pushed to: fetch the branch with `sandherd branches fetch`")

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from sandherd.client.sync.access_tokens import SyncTokenOperations
 from sandherd.client.sync.approval_operations import SyncApprovalOperations
 from sandherd.client.sync.branches import SyncBranchOperations
 from sandherd.client.sync.event_follower import SyncEventFollower
@@ -51,6 +52,7 @@ class SyncHerdMethods(
     SyncSubscriptionOperations,
     SyncProjectOperations,
     SyncScheduleOperations,
+    SyncTokenOperations,
 ):
     """A connection to a herd, as one user in one project.
 
@@ -77,7 +79,8 @@ class SyncHerdMethods(
         The same `task` submitted twice is one task; a different one under its name is refused. The event
         `task.rejected`, or `task.refused` for a name in use, has the reason; what the spawner is known to reject raises
         here, and is not sent. `repository` is the git repository that it works on, by a URL or a path of this machine;
-        of a local one the base branch is uploaded first.
+        of a local one the base branch is uploaded first. A `RepositorySource` without both is the project's default
+        one, with another base, branch or ticket.
         """
         return self._loop.run(lambda: self._inner.submit(what, argv, task=task, by=by, repository=repository))
 

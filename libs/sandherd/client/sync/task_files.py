@@ -38,7 +38,8 @@ class SyncTaskFiles(SyncSandboxOperations):
     ) -> Repository:
         """Upload the base branch of a local repository: the `repository` of the spec of the task to submit next.
 
-        What is not committed is not uploaded. For a repository with a URL nothing is uploaded.
+        What is not committed is not uploaded. For a repository with a URL nothing is uploaded; a `RepositorySource`
+        without URL and path is the default repository of the project.
         """
         return self._loop.run(lambda: self._inner.upload_repository(task, repository, moved=moved))
 

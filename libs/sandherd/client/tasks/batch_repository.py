@@ -43,6 +43,8 @@ def _source(written: Any, folder: Path) -> RepositorySource:
     if not isinstance(written, Mapping):
         raise HerdError.of(Code.INVALID_FIELD, "write `repository: {url: …}`, or `{path: …}`")
     source = made(RepositorySource, **{str(name): value for name, value in written.items()})
+    if source.is_default:
+        raise HerdError.of(Code.INVALID_FIELD, "name either the url of a repository, or the path of a local one")
     return source if source.path is None else source.model_copy(update={"path": str(folder / source.path)})
 
 

@@ -108,9 +108,11 @@ class BranchPushed(BranchEvent):
     tone: ClassVar[Tone | None] = "success"
     commit: str
     """The commit that the repository's branch has now."""
+    pushed_branch: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The name of the repository's branch, if it is another one: the repository had a branch of this name."""
 
     def summarize(self) -> str:
-        return f"{self.branch} at {self.commit[:10]}"
+        return f"{self.pushed_branch or self.branch} at {self.commit[:10]}"
 
 
 class BranchPushRefused(BranchEvent):

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         Examination,
         Examine,
         ExamineEventIngest,
+        ExamineGateway,
         ExamineMessageRelay,
         ExamineMonitor,
         ExamineSpawner,
@@ -177,6 +178,7 @@ if TYPE_CHECKING:
         UnsubscribeResult,
     )
     from sandherd.contracts.requests.terminal import INPUT_BYTES, InputAccepted, TerminalSize
+    from sandherd.contracts.requests.tokens import CreateToken, ListTokens, RevokeToken, TokenList, TokenView
     from sandherd.contracts.requests.usage import AskUsage, GroupUsage, Usage, UsageList
     from sandherd.contracts.requests.worker import (
         AskPeers,
@@ -209,7 +211,7 @@ _NAMES: Final = {
     "RequeueResult "
     "RequeueSpawner",
     "diagnostics": "BROKER_DATA FORGE_CREDENTIALS GIT MIRRORS ConsumerBacklog Examination Examine ExamineEventIngest "
-    "ExamineMessageRelay ExamineMonitor ExamineSpawner Part PartKind",
+    "ExamineGateway ExamineMessageRelay ExamineMonitor ExamineSpawner Part PartKind",
     "history": "AskAudit AskEvents AskOutput AskTrajectory Audit EventList Gap HeartbeatSummary Output OutputChunk "
     "PastSandboxes PastTasks SourceAudit StoredEvent Trajectory",
     "live": "AskCredential CredentialGrant LiveSandboxes LiveTasks SandboxList SandboxView TaskList TaskView",
@@ -224,6 +226,7 @@ _NAMES: Final = {
     "PurgeArtifacts PurgeEvents PurgeResult",
     "subscriptions": "AskSubscriptions Subscribe Subscription SubscriptionList Unsubscribe UnsubscribeResult",
     "terminal": "INPUT_BYTES InputAccepted TerminalSize",
+    "tokens": "CreateToken ListTokens RevokeToken TokenList TokenView",
     "usage": "AskUsage GroupUsage Usage UsageList",
     "worker": "AskPeers Fetch Peer PeerList WorkerDownload WorkerExec WorkerExecInput WorkerExecKill WorkerExecStatus "
     "WorkerListFiles WorkerPortRead WorkerPortWrite WorkerUpload",

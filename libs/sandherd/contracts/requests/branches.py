@@ -35,6 +35,8 @@ class BranchView(Model):
     """The branch's commit in the spawner's mirror; the base's commit while nothing was saved."""
     pushed_commit: str | None = None
     """The commit that the repository's branch has, as far as it was pushed by the spawner."""
+    pushed_branch: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The name of the repository's branch, if it is another one: the repository had a branch of this name."""
     tasks: list[SafeName] = Field(default_factory=list)
     """The tasks that worked on it, the last one last; the last 100 of them."""
     ticket: str | None = None

@@ -102,3 +102,9 @@ class ExamineMessageRelay(Examine):
     """Return the health of the message-relay."""
 
     type: ClassVar[str] = "message-relay.examine"
+
+
+class ExamineGateway(Examine):
+    """Return the health of the gateway."""
+
+    type: ClassVar[str] = "gateway.examine"

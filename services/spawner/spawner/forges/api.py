@@ -40,6 +40,8 @@ _GITHUB_VERSION: Final = "2022-11-28"
 _CACHED_BYTES: Final = 128 * 1024
 """The maximum size of a response that is stored for conditional requests."""
 _MAX_ITEMS: Final = 1000
+_MAX_PAGES: Final = 50
+"""A page may have 4 MiB, whatever the number of its entries."""
 _SUCCESS: Final = frozenset({200, 201, 202, 204})
 _UNAUTHORIZED, _NOT_MODIFIED = 401, 304
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -91,13 +93,17 @@ class ForgeApi(GitHubAPI):
         """
         items: list[Any] = []
         following: str | None = path
+        pages = 0
         while following:
+            pages += 1
             page, following, _ = await self._page(following, values, path)
             found = page.get(key) if isinstance(page, dict) else page
             if not isinstance(found, list) or (following and not found):
                 raise ForgeError(ForgeFault.UNAVAILABLE, f"GET {path}: the response has no list")
             items += found
             following = None if first_page else following
+            if following and pages >= _MAX_PAGES:
+                raise ForgeError(ForgeFault.REFUSED, f"GET {path}: the list has more than {_MAX_PAGES} pages")
             if len(items) > _MAX_ITEMS:
                 raise ForgeError(ForgeFault.REFUSED, f"GET {path}: the list has more than {_MAX_ITEMS} entries")
         return [read_as(model, item, path) for item in items]

@@ -1,7 +1,7 @@
 """Which forges have a credential, and from where: never its value."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from sandherd.contracts.requests import FORGE_CREDENTIALS
@@ -12,6 +12,7 @@ from spawner.forges.faults import ForgeError
 from spawner.forges.locations import ForgeHost
 from spawner.repositories.credential_file import read_credentials
 from spawner.repositories.git import GitError
+from spawner.repositories.ssh_signatures import read_signing_key
 
 _log: Final = logs.get("forges")
 
@@ -60,7 +61,24 @@ def _problems(hosts: Iterable[ForgeHost], settings: Settings) -> list[str]:
             key.read_bytes()
         except OSError as error:
             found.append(f"SANDHERD_GITHUB_APP_KEY: {key} can't be read ({type(error).__name__})")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys([*found, *_signing_problems(settings)]))
+
+
+def _signing_problems(settings: Settings) -> Iterator[str]:
+    key = settings.signing_key
+    if key is None:
+        return
+    try:
+        if settings.signing_committer is not None:
+            read_signing_key(key)
+        elif key.read_bytes():
+            yield "SANDHERD_SIGNING_COMMITTER is not set: commits are not signed"
+    except (GitError, OSError) as error:
+        yield (
+            str(error)
+            if isinstance(error, GitError)
+            else f"SANDHERD_SIGNING_KEY can't be read ({type(error).__name__})"
+        )
 
 
 def _problem(read: Callable[[], str | None]) -> str | None:

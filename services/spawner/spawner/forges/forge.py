@@ -182,14 +182,16 @@ class Forge(Protocol):
     """One repository of a forge. Each method raises `ForgeError`; each can be repeated after one that was transient."""
 
     async def find_or_create_pull_request(self, draft: PullRequestDraft) -> PullRequest:
-        """The pull request of this head and base, created if there is none; title, body and labels are updated.
+        """The pull request of this head and base, created if there is none; body and labels are updated.
 
-        A response that was lost creates no second one. One that is merged or closed is returned unchanged.
+        The title of one that exists is left as it is, and its body but for an unchanged part of the spawner's
+        (`own_section`). A response that was lost creates no second one. One that is merged or closed is returned
+        unchanged.
         """
         ...
 
     async def update_pull_request(self, number: int, draft: PullRequestDraft) -> PullRequest:
-        """The pull request with this number, whatever its base is by now; title, body and labels are updated.
+        """The pull request with this number, whatever its base is by now; updated as one that is found.
 
         One that is merged or closed is returned unchanged.
         """

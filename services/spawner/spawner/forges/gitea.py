@@ -3,7 +3,7 @@
 from fnmatch import fnmatchcase
 from typing import Final
 
-from spawner.forges.api import ForgeApi, read_as
+from spawner.forges.api import read_as
 from spawner.forges.faults import ForgeError, ForgeFault, not_seen
 from spawner.forges.forge import (
     Checks,
@@ -18,9 +18,11 @@ from spawner.forges.forge import (
     Reviews,
     ReviewsState,
 )
+from spawner.forges.forge_client import ForgeClient
 from spawner.forges.gitea_replies import WIP_PREFIX, BranchProtection, GiteaBranch, gitea_mergeability, is_draft
 from spawner.forges.github_replies import CombinedStatus, CommitStatus, IssueReply
 from spawner.forges.merge_refusals import REFUSALS, early_outcome, refused_merge
+from spawner.forges.own_section import with_section
 from spawner.forges.plain_text import plain
 from spawner.forges.replies import (
     ForgeProject,
@@ -45,25 +47,12 @@ _COLOR: Final = "#ededed"
 """Of a label that is created."""
 
 
-class Gitea:
+class Gitea(ForgeClient[ForgePull]):
     """A repository at Gitea or Forgejo; a `Forge`."""
-
-    def __init__(self, api: ForgeApi) -> None:
-        self._api = api
 
     # --- finding and creating ------------------------------------------------------------------------------------
 
-    async def find_or_create_pull_request(self, draft: PullRequestDraft) -> PullRequest:
-        """See `Forge`."""
-        return await self._written(await self._found(draft) or await self._created(draft), draft)
-
-    async def update_pull_request(self, number: int, draft: PullRequestDraft) -> PullRequest:
-        """See `Forge`."""
-        return await self._written(await self._pull(number), draft)
-
-    async def _written(self, pull: ForgePull, draft: PullRequestDraft) -> PullRequest:
-        if pull.current is not PullRequestState.OPEN:
-            return self._pull_request(pull)
+    async def _updated(self, pull: ForgePull, draft: PullRequestDraft) -> PullRequest:
         await self._update(pull, draft)
         unapplied = [*await self._add_labels(pull, draft), *await self._request_reviews(pull, draft)]
         return self._pull_request(pull, tuple(unapplied))
@@ -95,14 +84,9 @@ class Gitea:
         raise refused
 
     async def _update(self, pull: ForgePull, draft: PullRequestDraft) -> None:
-        changes = {}
-        mark, title = title_parts(pull.title)
-        if not same_text(title, draft.title):
-            changes["title"] = f"{mark}{draft.title}"
-        if not same_text(pull.body, draft.body):
-            changes["body"] = draft.body
-        if changes:
-            await self._api.send("PATCH", _PULL, changes, number=pull.number)
+        body = with_section(pull.body, draft.body)
+        if not same_text(body, pull.body):
+            await self._api.send("PATCH", _PULL, {"body": body}, number=pull.number)
 
     async def _add_labels(self, pull: ForgePull, draft: PullRequestDraft) -> list[str]:
         present = {label.name for label in pull.labels or []}

@@ -3,7 +3,7 @@
 import re
 from typing import Any, Final
 
-from spawner.forges.api import ForgeApi, read_as
+from spawner.forges.api import read_as
 from spawner.forges.faults import ForgeError, ForgeFault, not_seen
 from spawner.forges.forge import (
     Checks,
@@ -19,6 +19,7 @@ from spawner.forges.forge import (
     Reviews,
     ReviewsState,
 )
+from spawner.forges.forge_client import ForgeClient
 from spawner.forges.github_replies import (
     ENQUEUE,
     MARK_READY,
@@ -38,6 +39,7 @@ from spawner.forges.github_replies import (
     review_rule,
 )
 from spawner.forges.merge_refusals import REFUSALS, early_outcome, refused_merge
+from spawner.forges.own_section import with_section
 from spawner.forges.plain_text import plain
 from spawner.forges.replies import ForgeProject, ForgePull, Review, chosen, named, reviews_of, same_text
 
@@ -46,25 +48,12 @@ _PULL: Final = "/repos/{owner}/{repo}/pulls/{number}"
 _QUEUED_ALREADY: Final = re.compile(r"already (in the (merge )?queue|queued|enqueued)", re.IGNORECASE)
 
 
-class Github:
+class Github(ForgeClient[ForgePull]):
     """A repository at GitHub; a `Forge`."""
-
-    def __init__(self, api: ForgeApi) -> None:
-        self._api = api
 
     # --- finding and creating ------------------------------------------------------------------------------------
 
-    async def find_or_create_pull_request(self, draft: PullRequestDraft) -> PullRequest:
-        """See `Forge`."""
-        return await self._written(await self._found(draft) or await self._created(draft), draft)
-
-    async def update_pull_request(self, number: int, draft: PullRequestDraft) -> PullRequest:
-        """See `Forge`."""
-        return await self._written(await self._pull(number), draft)
-
-    async def _written(self, pull: ForgePull, draft: PullRequestDraft) -> PullRequest:
-        if pull.current is not PullRequestState.OPEN:
-            return self._pull_request(pull)
+    async def _updated(self, pull: ForgePull, draft: PullRequestDraft) -> PullRequest:
         unapplied = [*await self._update(pull, draft), *await self._request_reviews(pull, draft)]
         return self._pull_request(pull, tuple(unapplied))
 
@@ -91,13 +80,9 @@ class Github:
         raise refused
 
     async def _update(self, pull: ForgePull, draft: PullRequestDraft) -> list[str]:
-        changes = {
-            name: new
-            for name, new, old in (("title", draft.title, pull.title), ("body", draft.body, pull.body))
-            if not same_text(new, old)
-        }
-        if changes:
-            await self._api.send("PATCH", _PULL, changes, number=pull.number)
+        body = with_section(pull.body, draft.body)
+        if not same_text(body, pull.body):
+            await self._api.send("PATCH", _PULL, {"body": body}, number=pull.number)
         present = {label.name.casefold() for label in pull.labels or []}
         labels = [label for label in draft.labels if label.casefold() not in present]
         if not labels:

@@ -4,7 +4,7 @@ import re
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from spawner.forges.api import ForgeApi, read_as
+from spawner.forges.api import read_as
 from spawner.forges.faults import ForgeError, ForgeFault, not_seen
 from spawner.forges.forge import (
     Checks,
@@ -20,6 +20,7 @@ from spawner.forges.forge import (
     Reviews,
     ReviewsState,
 )
+from spawner.forges.forge_client import ForgeClient
 from spawner.forges.gitlab_replies import (
     DRAFT_PREFIX,
     Approvals,
@@ -37,6 +38,7 @@ from spawner.forges.gitlab_replies import (
     merge_outcome,
     refused_request,
 )
+from spawner.forges.own_section import with_section
 from spawner.forges.plain_text import plain
 from spawner.forges.replies import named, same_text, title_parts
 
@@ -48,30 +50,17 @@ _CONFLICT: Final = 409
 _NOT_SEEN: Final = re.compile(r"source.branch.*(does not exist|invalid)", re.IGNORECASE)
 
 
-class Gitlab:
+class Gitlab(ForgeClient[MergeRequest]):
     """A project at GitLab; a `Forge`."""
-
-    def __init__(self, api: ForgeApi) -> None:
-        self._api = api
 
     # --- finding and creating ------------------------------------------------------------------------------------
 
-    async def find_or_create_pull_request(self, draft: PullRequestDraft) -> PullRequest:
-        """See `Forge`."""
-        return await self._written(await self._found(draft) or await self._created(draft), draft)
-
-    async def update_pull_request(self, number: int, draft: PullRequestDraft) -> PullRequest:
-        """See `Forge`."""
-        return await self._written(await self._request(number), draft)
-
-    async def _written(self, request: MergeRequest, draft: PullRequestDraft) -> PullRequest:
-        if request.current is not PullRequestState.OPEN:
-            return self._pull_request(request)
-        changes, unapplied = await self._changes(request, draft)
+    async def _updated(self, pull: MergeRequest, draft: PullRequestDraft) -> PullRequest:
+        changes, unapplied = await self._changes(pull, draft)
         if changes:
-            sent = await self._api.send("PUT", _REQUEST, changes, number=request.iid)
-            request = read_as(MergeRequest, sent, _REQUEST)
-        return self._pull_request(request, tuple(unapplied))
+            sent = await self._api.send("PUT", _REQUEST, changes, number=pull.iid)
+            pull = read_as(MergeRequest, sent, _REQUEST)
+        return self._pull_request(pull, tuple(unapplied))
 
     async def _found(self, draft: PullRequestDraft) -> MergeRequest | None:
         path = f"{_REQUESTS}{{?source_branch,target_branch,state,order_by,sort,per_page}}"
@@ -102,11 +91,9 @@ class Gitlab:
     async def _changes(self, request: MergeRequest, draft: PullRequestDraft) -> tuple[dict[str, Any], list[str]]:
         """What differs, and sentences about what can't be changed. Whether it is a draft is left to users."""
         changes: dict[str, Any] = {}
-        mark, title = title_parts(request.title)
-        if not same_text(title, draft.title):
-            changes["title"] = f"{mark}{draft.title}"
-        if not same_text(request.description, draft.body):
-            changes["description"] = draft.body
+        body = with_section(request.description, draft.body)
+        if not same_text(body, request.description):
+            changes["description"] = body
         labels = [label for label in draft.labels if label not in request.labels]
         if labels:
             changes["add_labels"] = ",".join(labels)
@@ -128,7 +115,7 @@ class Gitlab:
 
     async def mark_ready(self, number: int) -> None:
         """See `Forge`."""
-        request = await self._request(number)
+        request = await self._pull(number)
         if request.draft and request.current is PullRequestState.OPEN:
             await self._api.send("PUT", _REQUEST, {"title": title_parts(request.title)[1]}, number=number)
 
@@ -136,7 +123,7 @@ class Gitlab:
 
     async def pull_request(self, number: int) -> PullRequestStatus:
         """See `Forge`. One request if it is merged or closed, else three."""
-        request = await self._request(number)
+        request = await self._pull(number)
         mergeability = gitlab_mergeability(request)
         if request.current is not PullRequestState.OPEN:
             none = Checks(ChecksState.NONE), Reviews(ReviewsState.NONE)
@@ -146,7 +133,7 @@ class Gitlab:
         reviews = gitlab_reviews(request, await self._approvals(number))
         return PullRequestStatus(self._pull_request(request), mergeability, gitlab_checks(request, jobs), reviews)
 
-    async def _request(self, number: int) -> MergeRequest:
+    async def _pull(self, number: int) -> MergeRequest:
         return await self._api.get(MergeRequest, _REQUEST, number=number)
 
     async def _approvals(self, number: int) -> Approvals:
@@ -157,16 +144,16 @@ class Gitlab:
                 return Approvals()  # an edition without approvals
             raise
 
-    def _pull_request(self, request: MergeRequest, unapplied: tuple[str, ...] = ()) -> PullRequest:
+    def _pull_request(self, pull: MergeRequest, unapplied: tuple[str, ...] = ()) -> PullRequest:
         return PullRequest(
-            number=request.iid,
-            url=f"{self._api.repository.url}/-/merge_requests/{request.iid}",
-            state=request.current,
-            head=plain(request.source_branch, 255),
-            base=plain(request.target_branch, 255),
-            head_commit=plain(request.sha, 64),
-            draft=request.draft,
-            merged_commit=request.merged_commit,
+            number=pull.iid,
+            url=f"{self._api.repository.url}/-/merge_requests/{pull.iid}",
+            state=pull.current,
+            head=plain(pull.source_branch, 255),
+            base=plain(pull.target_branch, 255),
+            head_commit=plain(pull.sha, 64),
+            draft=pull.draft,
+            merged_commit=pull.merged_commit,
             unapplied=unapplied,
         )
 
@@ -178,7 +165,7 @@ class Gitlab:
         """See `Forge`. Whether a merge is a rebase or a fast-forward is a setting of the project."""
         if method is MergeMethod.REBASE and (await self._project()).merge_method == "merge":
             return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.METHOD, reason="the project makes merge commits")
-        request = await self._request(number)
+        request = await self._pull(number)
         early = early_request_outcome(request, commit)
         if early:
             return early
@@ -192,9 +179,9 @@ class Gitlab:
                 raise
             refused = error
         else:
-            return merge_outcome(read_as(MergeRequest, sent, _REQUEST), queue=queue)
+            return merge_outcome(read_as(MergeRequest, sent, _REQUEST), commit, queue=queue)
         moved = refused.status == _CONFLICT
-        return refused_request(await self._request(number), commit, refused.reason, moved=moved)
+        return refused_request(await self._pull(number), commit, refused.reason, moved=moved)
 
     # --- the repository ------------------------------------------------------------------------------------------
 

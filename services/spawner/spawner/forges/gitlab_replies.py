@@ -195,13 +195,20 @@ def gitlab_mergeability(request: MergeRequest) -> Mergeability:
     return Mergeability(Verdict.YES if obstacle is None else Verdict.NO, obstacle, status)
 
 
-def merge_outcome(request: MergeRequest, *, queue: bool) -> MergeOutcome:
-    """The outcome of a merge that GitLab accepted."""
+def merge_outcome(request: MergeRequest, commit: str, *, queue: bool) -> MergeOutcome:
+    """The outcome of a merge of `commit` that GitLab accepted."""
     if request.current is PullRequestState.MERGED:
-        return MergeOutcome(MergeResult.MERGED, commit=request.merged_commit)
+        return _merged(request, commit)
     if queue or request.merge_when_pipeline_succeeds:
         return MergeOutcome(MergeResult.QUEUED)
     return MergeOutcome(MergeResult.WAITING, obstacle=Obstacle.COMPUTING, reason=plain(request.state, 40))
+
+
+def _merged(request: MergeRequest, commit: str) -> MergeOutcome:
+    """The outcome if it is merged: with other commits it is left to the next poll, which finds out which ones."""
+    if request.sha not in {"", commit}:
+        return MergeOutcome(MergeResult.WAITING, obstacle=Obstacle.HEAD_MOVED, reason="merged with other commits")
+    return MergeOutcome(MergeResult.MERGED, commit=request.merged_commit)
 
 
 def early_request_outcome(request: MergeRequest, commit: str) -> MergeOutcome | None:
@@ -217,7 +224,7 @@ def early_request_outcome(request: MergeRequest, commit: str) -> MergeOutcome | 
 def refused_request(request: MergeRequest, commit: str, reason: str, *, moved: bool) -> MergeOutcome:
     """The outcome of a merge of `commit` that GitLab refused, by the merge request as it is now."""
     if request.current is PullRequestState.MERGED:
-        return MergeOutcome(MergeResult.MERGED, commit=request.merged_commit)
+        return _merged(request, commit)
     if request.current is PullRequestState.CLOSED:
         return MergeOutcome(MergeResult.REFUSED, obstacle=Obstacle.CLOSED, reason=reason)
     if moved or request.sha != commit:

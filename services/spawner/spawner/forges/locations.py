@@ -74,6 +74,10 @@ class ForgeRepository:
         """Owner and name."""
         return f"{self.owner}/{self.name}"
 
+    def pull_ref(self, number: int) -> str:
+        """The head of a pull request for git, also after its branch was deleted."""
+        return f"refs/{'merge-requests' if self.host.kind is ForgeKind.GITLAB else 'pull'}/{number}/head"
+
     @property
     def url(self) -> str:
         """The page for users; git's URL is the same with `.git`."""

@@ -3,7 +3,7 @@
 Each changes nothing if the branch has another commit by now, or is no longer live.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from spawner.forges.forge import MergeOutcome, MergeResult, PullRequest, PullReq
 from spawner.pull_requests.steps import CONFLICT, Step, target_of
 from spawner.pull_requests.terms import Pace
 from spawner.pull_requests.views import differs, opened_view, polled_view
+from spawner.repositories.decisions import NEEDS_APPROVAL
 from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.record import BranchRecord
 
@@ -30,6 +31,7 @@ DENIED_DELAY: Final = timedelta(hours=1)
 IsWorkedOn = Callable[[BranchRecord], bool]
 """Whether a task may still save commits of the branch. It may have joined it while a forge was asked."""
 _NOT_POLLED: Final = "not polled: "
+_TO_APPROVE: Final = "merged with its base as it is by now, it changes paths that a user has to approve"
 _PASSING: Final = frozenset({"conflict", "checks", "reviews", "behind"})
 """Obstacles that a poll shows as well: once they are gone, a merge may be tried again."""
 
@@ -46,13 +48,13 @@ def opened(
     now: datetime,
     *,
     ready: bool,
-    about: tuple[str, str],
+    about: Mapping[str, Any],
     pace: Pace,
     worked_on: IsWorkedOn,
 ) -> BranchRecord:
     """The branch after its pull request was found or created with the title and body for this commit.
 
-    `ready`: it was to be ready for review when it was created; `about`: the task that it is about, and its text.
+    `ready`: it was to be ready for review when it was created; `about`: the task that it is about, its text, and costs.
     One that is merged or closed was found for this commit, or is the known one, which does not have it then.
     """
     if record.state is not BranchState.LIVE or record.commit != commit:
@@ -61,7 +63,7 @@ def opened(
     if pull.is_open and pull.shown and pull.shown.number == found.number and found.state is not PullRequestState.OPEN:
         return _ended(record, found, now, worked_on)
     written = _opened(record, found, commit, now, ready=ready, pace=pace)
-    written = written.model_copy(update={"pull": pull_of(written).changed(task=about[0], text=about[1])})
+    written = written.model_copy(update={"pull": pull_of(written).changed(**about)})
     return written if found.state is PullRequestState.OPEN else _ended(written, found, now, worked_on)
 
 
@@ -159,6 +161,14 @@ def refused(record: BranchRecord, step: Step, commit: str, *, reason: str, code:
         followed=commit if step is Step.FOLLOW_UP else pull.followed,
     )  # fmt: skip
     return _with(record, changed, now, refusal(record, step, reason, code))
+
+
+def merge_needs_approval(record: BranchRecord, commit: str, paths: tuple[str, ...], now: datetime) -> BranchRecord:
+    """The branch that is not merged before a user approves its changes of these paths, as its base has moved."""
+    if record.commit != commit or record.state is not BranchState.LIVE:
+        return record
+    named = record.model_copy(update={"approve": paths[:MAX_PATHS]})
+    return refused(named, Step.MERGE, commit, reason=_TO_APPROVE, code=NEEDS_APPROVAL, now=now)
 
 
 def merge_answered(

@@ -1,18 +1,21 @@
 """The steps of a pull request that its forge does. Each raises `ForgeError`, or returns what is written then."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from sandherd.contracts.repositories import Repository
 from spawner.forges.factory import Forges
 from spawner.forges.forge import Forge, MergeMethod, PullRequest, PullRequestState
 from spawner.live_state import LiveState
 from spawner.pull_requests import decisions
-from spawner.pull_requests.steps import TaskWork, wants_ready, work_on
+from spawner.pull_requests.steps import TaskWork, target_of, wants_ready, work_on
 from spawner.pull_requests.terms import Pace, Terms
 from spawner.pull_requests.text import About, draft_of, issue_of
+from spawner.repositories.approval import PathApproval
 from spawner.repositories.decisions import Decide
 from spawner.repositories.differences import changed_lines, shown_path
+from spawner.repositories.git import GitError, GitFault
+from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.record import BranchRecord
 from spawner.tasks.record import TaskRecord
@@ -24,13 +27,13 @@ class ForgeSteps:
     def __init__(self, live: LiveState, forges: Forges, mirrors: Mirrors, pace: Pace) -> None:
         self._live, self._forges, self._mirrors, self._pace = live, forges, mirrors, pace
 
-    async def open(self, record: BranchRecord, terms: Terms, work: TaskWork, last: TaskRecord | None) -> Decide:
+    async def open(self, record: BranchRecord, terms: Terms, work: TaskWork, tasks: Mapping[str, TaskRecord]) -> Decide:
         """Update the pull request, or find or create it if none is known to be open.
 
-        `last`: the last task, if its record still exists.
+        `tasks`: the records of the branch's tasks that still exist.
         """
         pull, forge = decisions.pull_of(record), self._forge(record)
-        ready, about = wants_ready(pull, terms, work), About.of(record, last)
+        ready, about = wants_ready(pull, terms, work), About.of(record, tasks)
         mirror = await self._mirrors.with_branch(record)
         changed = await changed_lines(mirror, record.base_commit, record.commit)
         issue = issue_of(record.ticket)
@@ -49,7 +52,7 @@ class ForgeSteps:
             commit=record.commit,
             now=now,
             ready=ready,
-            about=(about.task, about.text),
+            about={"task": about.task, "text": about.text, "costs": about.costs},
             pace=self._pace,
             worked_on=self._is_worked_on,
         )
@@ -67,7 +70,10 @@ class ForgeSteps:
         return partial(decisions.polled, status=status, now=now, pace=self._pace, worked_on=self._is_worked_on)
 
     async def merge(self, record: BranchRecord, terms: Terms) -> Decide:
-        """Merge it, if its head is the commit that was pushed."""
+        """Merge it, if its head is the commit that was pushed, and the base as it is now needs no user's approval."""
+        paths = await self._to_approve(record, terms)
+        if paths:
+            return partial(decisions.merge_needs_approval, commit=record.commit, paths=paths, now=self._live.now())
         outcome = await self._forge(record).merge(
             _number(record), record.commit, MergeMethod(terms.method), queue=terms.merge == "queue"
         )
@@ -81,6 +87,16 @@ class ForgeSteps:
             worked_on=self._is_worked_on,
         )
 
+    async def _to_approve(self, record: BranchRecord, terms: Terms) -> tuple[str, ...]:
+        """The paths that a user has to approve: the base may have moved, or be another one, since the push."""
+        if not terms.approval:
+            return ()
+        mirror = await self._mirrors.with_branch(record)
+        await self._mirrors.refresh(mirror, record)
+        approved = record.approved_paths if record.approved == record.commit else ()
+        paths = await PathApproval(terms.approval).paths(mirror, record, target_of(record))
+        return tuple(path for path in paths if path not in approved)
+
     def _is_worked_on(self, record: BranchRecord) -> bool:
         return work_on(record, self._live.task_facts).active
 
@@ -89,14 +105,30 @@ class ForgeSteps:
         if found.state is not PullRequestState.MERGED or found.head_commit == record.commit:
             return found
         mirror = await self._mirrors.with_branch(record)
-        await self._mirrors.fetch(record.project, Repository(url=record.url))
-        for commit in (found.head_commit, found.merged_commit):
-            if commit and await mirror.has_commit(commit) and await mirror.contains(commit, record.commit):
-                return replace(found, head_commit=record.commit)
-        return found
+        await self._mirrors.refresh(mirror, record)
+        merged = (found.merged_commit or "", found.head_commit)
+        has_it = any([await _contains(mirror, commit, record.commit) for commit in merged])
+        if not has_it and not await mirror.has_commit(found.head_commit):  # a squash, and the branch was deleted
+            await self._fetch_head(mirror, record, found.number)
+            has_it = await _contains(mirror, found.head_commit, record.commit)
+        return replace(found, head_commit=record.commit) if has_it else found
+
+    async def _fetch_head(self, mirror: Mirror, record: BranchRecord, number: int) -> None:
+        repository = self._forges.repository(record.url or "")
+        if repository is None:
+            return
+        try:
+            await self._mirrors.fetch_ref(mirror, record, repository.pull_ref(number))
+        except GitError as error:
+            if not error.permanent or error.fault is GitFault.DENIED:
+                raise  # otherwise the forge does not have it any more
 
     def _forge(self, record: BranchRecord) -> Forge:
         return self._forges.of_url(record.url or "")
+
+
+async def _contains(mirror: Mirror, commit: str, ancestor: str) -> bool:
+    return bool(commit) and await mirror.has_commit(commit) and await mirror.contains(commit, ancestor)
 
 
 def _number(record: BranchRecord) -> int:

@@ -32,7 +32,14 @@ class PullRequestService:
         """From the settings."""
         pace = Pace(age=timedelta(days=settings.pull_request_days))
         workflow = PullRequestWorkflow(
-            live, lease, mirrors, forges, terms=Terms.of(settings), submit=submit, ids=bus.ids, pace=pace
+            live,
+            lease,
+            mirrors,
+            forges,
+            terms=Terms.of(settings),
+            submit=submit,
+            ids=bus.ids,
+            pace=pace,
         )
         return cls(live, forges, workflow, pace)
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Self
 
-from sandherd.contracts.pull_requests import MergeMethod, MergePolicy, PullRequestMode, PullRequestOptions
+from sandherd.contracts.pull_request_choices import MergeMethod, MergePolicy, PullRequestMode
+from sandherd.contracts.pull_requests import PullRequestOptions
 from sandherd.settings import Settings
 from spawner.forges.pull_request_text import DEFAULT_BODY, DEFAULT_TITLE
 
@@ -24,12 +25,14 @@ class Terms:
     body: str = DEFAULT_BODY
     follow_up: bool = False
     session_url: str | None = None
+    approval: tuple[str, ...] = ()
+    """Patterns of paths whose changes a user has to approve. No task chooses them."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """As the spawner is configured."""
         return cls(
-            open=settings.pull_requests,
+            open=settings.pull_requests or "none",
             merge=settings.merge_policy,
             method=settings.merge_method,
             labels=tuple(settings.pull_request_labels),
@@ -38,6 +41,7 @@ class Terms:
             body=settings.pull_request_body or DEFAULT_BODY,
             follow_up=settings.conflict_follow_up,
             session_url=settings.session_url,
+            approval=tuple(settings.repository_approval),
         )
 
     def with_options(self, options: PullRequestOptions | None) -> "Terms":

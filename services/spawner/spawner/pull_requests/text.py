@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from spawner.forges.forge import PullRequestDraft
+from spawner.forges.own_section import marked
 from spawner.forges.pull_request_text import FileChange, PullRequestFacts, body_of, title_of
 from spawner.pull_requests.terms import Terms
 from spawner.repositories.pull_request_record import PullRequestRecord
@@ -19,20 +20,30 @@ _ISSUE: Final = re.compile(r"#?([1-9][0-9]{0,8})")
 
 @dataclass(frozen=True)
 class About:
-    """The task that a pull request is about, and what the last task of the branch cost and checked."""
+    """The task that a pull request is about, what the last one checked, and what each task of the branch cost."""
 
     task: str
     text: str
-    cost_micro_usd: int | None = None
+    costs: Mapping[str, int] = field(default_factory=dict)
     checks: tuple[tuple[str, bool], ...] = ()
 
+    @property
+    def cost_micro_usd(self) -> int | None:
+        """The sum; None if no task reported any."""
+        return sum(self.costs.values()) if self.costs else None
+
     @classmethod
-    def of(cls, record: BranchRecord, last: TaskRecord | None) -> "About":
-        """From the branch's pull request, if it has one, or else from its last task until now."""
-        pull = record.pull or PullRequestRecord()
+    def of(cls, record: BranchRecord, tasks: Mapping[str, TaskRecord]) -> "About":
+        """From the branch's pull request, if it has one, or else from its last task until now.
+
+        `tasks` are the records that still exist; what others cost was stored when it was opened or updated.
+        """
+        pull, last = record.pull or PullRequestRecord(), tasks.get(record.name)
+        reported = {name: _cost(tasks[name]) if name in tasks else pull.costs.get(name) for name in record.tasks}
+        costs = {name: cost for name, cost in reported.items() if cost is not None}
         text = last.view(whole=True).text[:MAX_TEXT] if last else ""
         named = (pull.task, pull.text) if pull.task else (record.name, text)
-        return cls(*named, cost_micro_usd=_cost(last), checks=_checks(last))
+        return cls(*named, costs=costs, checks=_checks(last))
 
 
 def issue_of(ticket: str | None) -> int | None:
@@ -64,10 +75,10 @@ def draft_of(
         closes=closes,
     )
     return PullRequestDraft(
-        head=record.branch,
+        head=record.remote_branch,
         base=record.base,
         title=title_of(facts, terms.title),
-        body=body_of(facts, terms.body),
+        body=marked(body_of(facts, terms.body)),
         commit=None if again else record.commit,
         draft=not ready,
         labels=terms.labels,
@@ -79,8 +90,8 @@ def _session(url: str | None, project: str, task: str) -> str | None:
     return url.replace("{project}", project).replace("{task}", task) if url else None
 
 
-def _cost(task: TaskRecord | None) -> int | None:
-    cost = task.result.get("cost_micro_usd") if task else None
+def _cost(task: TaskRecord) -> int | None:
+    cost = task.result.get("cost_micro_usd")
     return cost if isinstance(cost, int) and cost >= 0 else None
 
 

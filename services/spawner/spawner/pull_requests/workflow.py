@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from sandherd.backoff import Backoff
-from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.bus.lease import Lease
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.commands import SubmitTask
 from sandherd.contracts.envelope import Envelope
@@ -33,8 +33,8 @@ from spawner.repositories.decisions import DONE, Decide
 from spawner.repositories.git import GitError
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.record import BranchRecord
+from spawner.repositories.step_loop import all_steps
 from spawner.repositories.work_queue import WorkQueue
-from spawner.sandboxes.reconciler import FOR_NOW
 from spawner.spec_resolution import Refusal
 from spawner.tasks.record import TaskFacts, TaskRecord
 
@@ -119,18 +119,7 @@ class PullRequestWorkflow:
 
     async def _try(self, key: str) -> bool:
         """Do all that is due; returns whether to try again later."""
-        try:
-            while await self.step(key):
-                pass
-        except LeaseLostError as error:
-            _log.info("lease lost to another replica", lease=str(error))
-        except (ForgeError, GitError, *FOR_NOW) as error:
-            _log.warning("pull request not handled, retrying", branch=key, error=str(error))
-            return True
-        except Exception as error:  # noqa: BLE001  # one branch must not block all others; it is retried
-            _log.error("pull request step failed, retrying", branch=key, exc_info=error)
-            return True
-        return False
+        return await all_steps(key, self.step, _log, (ForgeError, GitError))
 
     async def step(self, key: str) -> bool:
         """Do the next step; returns whether there was one. Raises `ForgeError`, `GitError` if it may succeed later."""
@@ -182,7 +171,7 @@ class PullRequestWorkflow:
     async def _do(self, step: Step, record: BranchRecord, terms: Terms) -> Decide:
         match step:
             case Step.OPEN:
-                return await self._forge.open(record, terms, self._work(record), await self._last_task(record))
+                return await self._forge.open(record, terms, self._work(record), await self._tasks(record))
             case Step.READY:
                 return await self._forge.make_ready(record)
             case Step.POLL:
@@ -214,6 +203,11 @@ class PullRequestWorkflow:
         if step is Step.POLL:
             return partial(decisions.not_polled, reason=reason, code=code, now=now, pace=self._pace)
         return partial(decisions.refused, step=step, commit=record.commit, reason=reason, code=code, now=now)
+
+    async def _tasks(self, record: BranchRecord) -> dict[str, TaskRecord]:
+        """The records of the branch's tasks that still exist, by name."""
+        found = [await self._live.tasks.load(f"{record.project}.{name}") for name in record.tasks]
+        return {held.record.task: held.record for held in found if held is not None}
 
     async def _last_task(self, record: BranchRecord) -> TaskRecord | None:
         held = await self._live.tasks.load(f"{record.project}.{record.name}")

@@ -16,7 +16,7 @@ _MAX_BASES: Final = 4
 
 
 class PathApproval:
-    """Finds them by these patterns. What was found when commits were saved is in memory until they are pushed."""
+    """Finds them by these patterns. What was found when commits were saved is in memory."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._patterns = patterns
@@ -28,14 +28,14 @@ class PathApproval:
             del self._found[next(iter(self._found))]
         self._found[record.key, record.base_commit, commit] = await self._matching(lines)
 
-    async def paths(self, mirror: Mirror, record: BranchRecord) -> tuple[str, ...]:
+    async def paths(self, mirror: Mirror, record: BranchRecord, target: str) -> tuple[str, ...]:
         """The paths of the branch's commit that have to be approved. Raises `GitError`.
 
-        The base is the repository's as of the last fetch. A path is changed if it is not as in the merge base, because
-        a forge may run it when it is pushed, or if the merge into the base changes it there.
+        `target` is the branch that it is to be merged into, as of the last fetch. A path is changed if it is not as in
+        the merge base, because a forge may run it when it is pushed, or if the merge into the target changes it there.
         """
-        found = self._found.pop((record.key, record.base_commit, record.commit), None)
-        base = (await mirror.remote_branches()).get(record.base, record.base_commit)
+        found = self._found.get((record.key, record.base_commit, record.commit))
+        base = (await mirror.remote_branches()).get(target, record.base_commit)
         if base != record.base_commit:
             return await self._matching(await _changed_since(mirror, record, base))
         if found is not None:

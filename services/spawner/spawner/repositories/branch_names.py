@@ -52,6 +52,14 @@ def branch_name(title: str, *, prefix: str, task: str, ticket: str | None = None
     return next(name for name in names if not collides(name, used))
 
 
+def distinguished(name: str, task: str, taken: Iterable[str]) -> str:
+    """Another name for a branch, that none of `taken` has, distinguished by the name of a task."""
+    used = frozenset(one.casefold() for one in taken)
+    short = name[: MAX_LENGTH - _DISTINCTION - 1].rstrip("-/")
+    names = (f"{short}-{_distinction(f'{task} {number}')}" for number in range(_TRIES))
+    return next(one for one in names if not collides(one, used))
+
+
 def collides(name: str, used: Collection[str]) -> bool:
     """Whether git can't have this branch beside those: the same name, or one is a folder of the other."""
     return not _folders(name).isdisjoint(used) or any(one.startswith(f"{name}/") for one in used)

@@ -6,10 +6,12 @@ from typing import Any, Final, Self
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.lease import Lease
+from sandherd.contracts.errors import Code, ContractError
 from sandherd.settings import Settings
 from spawner.live_state import LiveState
 from spawner.repositories.artifacts import BranchArtifacts
 from spawner.repositories.branch_names import rules_of
+from spawner.repositories.commit_signer import CommitSigner
 from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirror_limits import MirrorLimits
 from spawner.repositories.mirrors import Mirrors
@@ -63,7 +65,7 @@ class BranchService:
             live,
             mirrors,
             CheckoutPreparer(live, lease, mirrors, artifacts, mounting, rules=rules_of(settings.branch_prefixes)),
-            BranchWorkflow(live, lease, mirrors, artifacts, settings.repository_approval),
+            BranchWorkflow(live, lease, mirrors, artifacts, settings.repository_approval, signer=signer_of(settings)),
             MirrorUpkeep(live, lease, mirrors, settings.keep_ended),
         )
 
@@ -79,6 +81,21 @@ class BranchService:
         """What runs until cancelled."""
         handled = self._live.last_events.run(self._live.now)
         return self._preparer.run(), self._workflow.run(), self._upkeep.run(), handled
+
+
+def signer_of(settings: Settings) -> CommitSigner | None:
+    """What signs the commits of sandboxes, if that is configured. Raises `ContractError` if only the key is missing."""
+    key, committer = settings.signing_key, settings.signing_committer
+    if committer is None:
+        return None
+    if key is None:
+        raise ContractError(
+            Code.INVALID_FIELD,
+            "commits can't be signed: SANDHERD_SIGNING_KEY is not set",
+            field="signing_key",
+            remedy="set the path of the private key, or unset SANDHERD_SIGNING_COMMITTER",
+        )
+    return CommitSigner(key, committer)
 
 
 def mirror_limits(settings: Settings) -> MirrorLimits:

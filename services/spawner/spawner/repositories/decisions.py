@@ -20,7 +20,14 @@ from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import DeleteBranch, PushBranch
 from sandherd.contracts.states import BranchState
 from spawner.repositories.git import GitFault
-from spawner.repositories.record import BranchRecord, BranchSize, ReceivedCommits, branch_id, repository_key
+from spawner.repositories.record import (
+    BranchRecord,
+    BranchSize,
+    ReceivedCommits,
+    SignedCommits,
+    branch_id,
+    repository_key,
+)
 from spawner.tasks.record import TaskRecord
 
 Decide = Callable[[BranchRecord], BranchRecord]
@@ -113,23 +120,26 @@ def saved(
     paths: list[str],
     diff: ArtifactRef | None,
     now: datetime,
+    signed: SignedCommits | None = None,
 ) -> BranchRecord:
-    """The branch after a bundle was added to it."""
+    """The branch after a bundle was added to it. `signed`: what it has in place of the sandbox's commits."""
     if commits not in record.received:
         return record
+    commit, bundle = (signed.commit, signed.bundle) if signed else (commits.commit, commits.bundle)
     changes = {
-        "commit": commits.commit,
-        "bundle": commits.bundle,
+        "commit": commit,
+        "unsigned": commits.commit if signed else None,
+        "bundle": bundle,
         "size": size,
         "diff": diff,
         "problem": None,
-        "push_wanted": (record.push or record.push_wanted) and record.pushed != commits.commit,
+        "push_wanted": (record.push or record.push_wanted) and record.pushed != commit,
         "approve": (),
     }
     event = BranchSaved(
         repository=record.repository,
         branch=record.branch,
-        commit=commits.commit,
+        commit=commit,
         paths=paths[:MAX_PATHS],
         diff=diff,
         **size.model_dump(),
@@ -181,8 +191,16 @@ def push_requested(record: BranchRecord, request: PushBranch, now: datetime) -> 
     """The branch that is to be pushed, as soon as possible."""
     if not may_be_pushed(record, request):
         return record
-    approved = request.approved_commit or record.approved
-    return record.model_copy(update={"push_wanted": True, "approved": approved, "updated_at": now})
+    wanted = record.model_copy(update={"push_wanted": True, "updated_at": now})
+    if request.approved_commit is None:
+        return wanted
+    pull = record.pull
+    if pull is not None:  # a merge may have waited for that
+        pull = pull.changed(refused={step: at for step, at in pull.refused.items() if step != "merge"}, problem=None)
+    before = record.approved_paths if record.approved == request.approved_commit else ()
+    shown = tuple(sorted({*before, *record.approve}))
+    approval = {"approved": request.approved_commit, "approved_paths": shown}
+    return wanted.model_copy(update={**approval, "pull": pull})
 
 
 def may_be_pushed(record: BranchRecord, request: PushBranch) -> bool:
@@ -190,13 +208,36 @@ def may_be_pushed(record: BranchRecord, request: PushBranch) -> bool:
     return request.approved_commit in (None, record.commit)
 
 
+def push_begun(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
+    """The branch whose commit is now pushed for the first time."""
+    if record.commit != commit or record.pushed is not None:
+        return record
+    return record.model_copy(update={"tried": commit, "updated_at": now})
+
+
+def renamed(record: BranchRecord, branch: str, now: datetime) -> BranchRecord:
+    """The branch that is pushed under another name."""
+    if record.pushed is not None:
+        return record
+    return record.model_copy(update={"pushed_as": branch, "tried": None, "updated_at": now})
+
+
 def pushed(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
     """The branch after this commit of it was pushed."""
     if record.pushed == commit and not record.push_wanted:
         return record
-    event = BranchPushed(repository=record.repository, branch=record.branch, commit=commit)
+    event = BranchPushed(
+        repository=record.repository, branch=record.branch, commit=commit, pushed_branch=record.pushed_as
+    )
     done = record.commit == commit
-    changes = {"pushed": commit, "push_wanted": not done, "problem": None, "approve": (), "updated_at": now}
+    changes = {
+        "pushed": commit,
+        "tried": None,
+        "push_wanted": not done,
+        "problem": None,
+        "approve": (),
+        "updated_at": now,
+    }
     return record.model_copy(update=changes).with_events(now, event)
 
 
@@ -219,6 +260,11 @@ def push_refused(
         "updated_at": now,
     }
     return record.model_copy(update=changes).with_events(now, event)
+
+
+def needs_approval(record: BranchRecord, paths: tuple[str, ...], now: datetime) -> BranchRecord:
+    """The branch that is not pushed before a user approves its changes of these paths."""
+    return push_refused(record, "it changes paths that a user has to approve", NEEDS_APPROVAL, now, paths)
 
 
 def delete_requested(record: BranchRecord, request: DeleteBranch, now: datetime) -> BranchRecord:

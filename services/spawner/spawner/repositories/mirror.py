@@ -28,6 +28,7 @@ from spawner.repositories.writer_lock import QUARANTINES, TRIALS, WriterLock
 
 NO_COMMIT: Final = "0" * 40
 """The commit of a branch that does not exist, for compare-and-set."""
+Accept = Callable[[str], Awaitable[str]]
 _REMOTE: Final = "refs/remotes/origin/"
 _HEADS: Final = "refs/heads/"
 _INCOMING: Final = "refs/incoming/"
@@ -75,6 +76,11 @@ class Mirror:
     def is_partial(self) -> bool:
         """Whether files may be missing in it. It blocks."""
         return self.blobless or any((self.path / "objects" / "pack").glob("*.promisor"))
+
+    async def fetch_ref(self, remote: RemoteRepository, ref: str) -> None:
+        """Fetch the commits of a ref that is no branch; they are not stored for long. Raises `GitError`."""
+        async with self.writing():
+            await self.run(*FETCH, "--end-of-options", remote.url, ref, remote=remote)
 
     async def default_branch(self, remote: RemoteRepository) -> str:
         """The branch that the remote's HEAD is. Raises `GitError`, also for an empty repository."""
@@ -149,6 +155,12 @@ class Mirror:
 
     # --- bundles -----------------------------------------------------------------------------------------------
 
+    async def write_bundle_of(self, branch: str, commit: str, file: Path, *, since: str) -> None:
+        """Write the branch at this commit as a bundle of the commits after `since`. Raises `GitError`."""
+        async with self.writing():  # another reader may have reset it
+            await self.run("update-ref", "--end-of-options", f"{_HEADS}{branch}", commit)
+            await self.write_bundle(branch, file, since=since)
+
     async def write_bundle(
         self, branch: str, file: Path, *, since: str | None = None, base: str | None = None, others: Sequence[str] = ()
     ) -> None:
@@ -169,13 +181,17 @@ class Mirror:
                 refs = f"+{_HEADS}{base}:{_REMOTE}{base}"
                 await self.run(*FETCH, "--end-of-options", quarantine, refs, config=_CHECKED)
 
-    async def import_bundle(self, bundle: Path, branch: str, *, expected: str, also: Take | None = None) -> str:
+    async def import_bundle(
+        self, bundle: Path, branch: str, *, expected: str, unsigned: str | None = None, accept: Accept | None = None,
+        also: Take | None = None,
+    ) -> str:  # fmt: skip
         """Continue the branch, which is `expected`, with that of a bundle from a sandbox. Returns its new commit.
 
-        `also` takes what else is in the bundle, by a repository of its own with the mirror's objects.
+        `also` takes what else is in the bundle, by a repository of its own with the mirror's objects. `accept` returns
+        the commit that the branch gets for the bundle's, and may refuse that.
 
-        Raises `GitError` for a malformed or incomplete bundle, hostile objects, and one that does not contain the
-        commit `expected`: a branch is only ever continued.
+        Raises `GitError` for a malformed or incomplete bundle, hostile objects, and one that contains neither the
+        commit `expected` nor the one that it was made of (`unsigned`): a branch is only ever continued.
         """
         incoming = f"{_INCOMING}{branch}"
         async with self.writing():
@@ -189,12 +205,18 @@ class Mirror:
                     )
                 shown = await self.run("rev-parse", "--verify", "--end-of-options", f"{incoming}^{{commit}}")
                 commit = shown.strip()
-                if expected != NO_COMMIT and not await self.contains(commit, expected):
+                if expected != NO_COMMIT and not await self._continues(commit, expected, unsigned):
                     raise GitError(GitFault.CONFLICT, f"the bundle does not continue {branch} at {expected[:12]}")
+                commit = await accept(commit) if accept else commit
                 await self._update(branch, commit, expected)
             finally:
                 await self.run("update-ref", "-d", incoming)
         return commit
+
+    async def _continues(self, commit: str, expected: str, unsigned: str | None) -> bool:
+        if await self.contains(commit, expected):
+            return True
+        return unsigned is not None and await self.has_commit(unsigned) and await self.contains(commit, unsigned)
 
     async def _unbundle(self, bundle: Path, branch: str, quarantine: Path) -> None:
         """Fetch the bundle into a repository of its own, which also has the mirror's objects.

@@ -22,7 +22,7 @@ from spawner.repositories.git import DEFAULT_LIMITS, GitError, GitFault, GitLimi
 from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.lfs import LfsObjects, remove_unused, take_objects
 from spawner.repositories.lfs_pointers import Pointer
-from spawner.repositories.mirror import NO_COMMIT, Mirror, folder_bytes
+from spawner.repositories.mirror import NO_COMMIT, Accept, Mirror, folder_bytes
 from spawner.repositories.mirror_limits import UNLIMITED, MirrorLimits, collection_is_due
 from spawner.repositories.paths import SCRATCH, mirror_path, mirrors_of
 from spawner.repositories.record import BranchRecord, repository_key
@@ -197,11 +197,14 @@ class Mirrors:
         await self.check_size(mirror)
         return found
 
-    async def import_saved(self, mirror: Mirror, record: BranchRecord, bundle: Path) -> str:
-        """Continue the branch with a bundle of a sandbox; returns its new commit."""
+    async def import_saved(
+        self, mirror: Mirror, record: BranchRecord, bundle: Path, accept: Accept | None = None
+    ) -> str:
+        """Continue the branch with a bundle of a sandbox; returns its new commit, which `accept` may choose."""
         return await mirror.import_bundle(
-            bundle, record.branch, expected=record.commit, also=partial(take_objects, mirror)
-        )
+            bundle, record.branch, expected=record.commit, unsigned=record.unsigned, accept=accept,
+            also=partial(take_objects, mirror),
+        )  # fmt: skip
 
     @asynccontextmanager
     async def received(self, bundle: ArtifactRef) -> AsyncIterator[Path]:
@@ -228,6 +231,10 @@ class Mirrors:
         await self._fetch(mirror, _url(record))
         await self._complete(mirror, record)
 
+    async def fetch_ref(self, mirror: Mirror, record: BranchRecord, ref: str) -> None:
+        """Fetch the commits of a ref of a branch's repository."""
+        await self._hosts.use(_url(record), partial(mirror.fetch_ref, ref=ref))
+
     async def push(self, mirror: Mirror, record: BranchRecord) -> None:
         """Push the commit of the record if the repository's branch is where it was pushed last.
 
@@ -238,14 +245,20 @@ class Mirrors:
         await self._submodules.check(mirror, *since, url)
         await self._lfs.upload(mirror, *since, url)
         expected = record.pushed or NO_COMMIT
-        push = partial(mirror.push, branch=record.branch, expected=expected, commit=record.commit)
+        push = partial(mirror.push, branch=record.remote_branch, expected=expected, commit=record.commit)
         await self._hosts.use(url, push)
 
     async def delete_pushed(self, mirror: Mirror, record: BranchRecord) -> None:
-        """Delete the repository's branch if it is where it was pushed last."""
-        if record.pushed is not None:
-            delete = partial(mirror.delete_remote_branch, branch=record.branch, expected=record.pushed)
+        """Delete the repository's branch if it is where it was pushed last, maybe without a response."""
+        expected = record.pushed or record.tried
+        if expected is None:
+            return
+        delete = partial(mirror.delete_remote_branch, branch=record.remote_branch, expected=expected)
+        try:
             await self._hosts.use(_url(record), delete)
+        except GitError as error:
+            if record.pushed is not None or error.fault is not GitFault.CONFLICT:
+                raise  # otherwise it is another one
 
     async def _restore(self, mirror: Mirror, record: BranchRecord) -> None:
         """Have the commit of the record: the base from the repository, what comes after it from the last bundle."""
@@ -258,7 +271,8 @@ class Mirrors:
             await self._complete(mirror, record.model_copy(update={"commit": record.base_commit}))
             await mirror.reset_branch(record.branch, record.base_commit)
             async with self._bundle(record.bundle) as file:
-                await self.import_saved(mirror, record.model_copy(update={"commit": record.base_commit}), file)
+                begun = record.model_copy(update={"commit": record.base_commit, "unsigned": None})
+                await self.import_saved(mirror, begun, file)
         if not await mirror.has_commit(record.commit):
             raise GitError(GitFault.NOT_FOUND, f"commit {record.commit[:12]} of {record.branch} is no longer available")
 

@@ -207,7 +207,7 @@ class CheckoutPreparer:
             raise GitError(GitFault.NOT_FOUND, f"there is no branch {base}")
         if problem := base_problem(base) or self._full(task.project):
             raise GitError(GitFault.REFUSED, problem)
-        taken = {*remote, *(view.branch for view in known)}
+        taken = {*remote, *(view.branch for view in known), *(view.remote_branch for view in known)}
         while True:
             name = name_for(task, repository, taken, self._rules)
             await self._mirrors.check_branch(repository, name)

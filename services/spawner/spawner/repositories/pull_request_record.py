@@ -26,6 +26,8 @@ class PullRequestRecord(BaseModel):
     """The task that its title and body are about: the last one before it was opened. Later ones do not change it."""
     text: str = ""
     """The begin of that task's text."""
+    costs: dict[SafeName, int] = {}
+    """What the tasks of the branch cost, in micro-dollars: their records are removed earlier."""
     written: str | None = None
     """The commit that its title and body describe."""
     written_at: AwareDatetime | None = None

@@ -29,6 +29,15 @@ class ReceivedCommits(BaseModel):
     bundle: ArtifactRef
 
 
+class SignedCommits(BaseModel):
+    """What the spawner has made of a bundle by signing its commits."""
+
+    model_config = ConfigDict(frozen=True)
+
+    commit: str
+    bundle: ArtifactRef
+
+
 class BranchSize(BaseModel):
     """How much a branch differs from its base's commit."""
 
@@ -59,8 +68,14 @@ class BranchRecord(Record):
     base_commit: str
     commit: str
     """The branch's commit. The mirror may be one step ahead of it after a crash."""
+    unsigned: str | None = None
+    """The commit of a sandbox that `commit` was made of, if the spawner has signed that."""
     pushed: str | None = None
     """The commit that was pushed last."""
+    tried: str | None = None
+    """The commit whose first push was begun: a repository that has it as this branch got it from here."""
+    pushed_as: str | None = None
+    """The name of the repository's branch, if that of the same name is not this one."""
     bundle: ArtifactRef | None = None
     """The commits since the base's commit."""
     diff: ArtifactRef | None = None
@@ -81,6 +96,8 @@ class BranchRecord(Record):
     """Changed paths that a user has to approve before it is pushed."""
     approved: str | None = None
     """The commit whose paths a user has approved."""
+    approved_paths: tuple[str, ...] = ()
+    """The paths that were shown to that user."""
     problem: str | None = None
     """Why the last commits were refused or not pushed."""
     pull_options: PullRequestOptions | None = None
@@ -94,6 +111,11 @@ class BranchRecord(Record):
     def name(self) -> str:
         """The task that worked on it last: its events are about that task."""
         return self.tasks[-1]
+
+    @property
+    def remote_branch(self) -> str:
+        """The name of the repository's branch."""
+        return self.pushed_as or self.branch
 
     @property
     def key(self) -> str:
@@ -137,6 +159,7 @@ class BranchRecord(Record):
             **self.size.model_dump(),
             local=self.local,
             pushed_commit=self.pushed,
+            pushed_branch=self.pushed_as,
             tasks=list(self.tasks),
             approve=list(self.approve),
             overlaps=list(self.overlaps),

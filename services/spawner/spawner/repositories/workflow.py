@@ -5,13 +5,12 @@ Each step is written to the branch's record when it is done, so that it can be r
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Final
 
 from sandherd.backoff import Backoff
-from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.bus.lease import Lease
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.states import BranchState
@@ -19,7 +18,8 @@ from sandherd.telemetry import logs
 from spawner.live_state import LiveState
 from spawner.repositories import decisions
 from spawner.repositories.approval import PathApproval
-from spawner.repositories.artifacts import DIFF, BranchArtifacts
+from spawner.repositories.artifacts import BUNDLE, DIFF, BranchArtifacts
+from spawner.repositories.commit_signer import CommitSigner
 from spawner.repositories.credential_file import host_of
 from spawner.repositories.decisions import DONE, Decide, outcome_of
 from spawner.repositories.differences import branch_size, changed_lines, shown_path, write_diff
@@ -27,9 +27,10 @@ from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.overlaps import find_overlaps
-from spawner.repositories.record import BranchRecord, ReceivedCommits
+from spawner.repositories.push_step import PushStep
+from spawner.repositories.record import BranchRecord, ReceivedCommits, SignedCommits
+from spawner.repositories.step_loop import all_steps
 from spawner.repositories.work_queue import WorkQueue
-from spawner.sandboxes.reconciler import FOR_NOW
 
 _AT_ONCE: Final = 8
 _HOST_AT_ONCE: Final = 4
@@ -48,19 +49,17 @@ class BranchWorkflow:
     """Runs while it holds the lease. Branches are handled several at once, the steps of one in their order."""
 
     def __init__(
-        self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, approval: Sequence[str]
-    ) -> None:
-        """`approval`: patterns of paths whose changes a user has to approve."""
-        self._live, self._lease = live, lease
+        self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, approval: Sequence[str],
+        *, signer: CommitSigner | None = None,
+    ) -> None:  # fmt: skip
+        """`approval`: patterns of paths whose changes a user has to approve. `signer`: commits are signed by it."""
+        self._live, self._lease, self._signer = live, lease, signer
         self._mirrors, self._artifacts, self._approval = mirrors, artifacts, PathApproval(approval)
+        self._pushes = PushStep(live, mirrors, self._approval)
         self._queue = WorkQueue(
-            self._try,
-            _RETRY,
-            at_once=_AT_ONCE,
-            of_project=_PROJECT_AT_ONCE,
-            of_host=_HOST_AT_ONCE,
+            self._try, _RETRY, at_once=_AT_ONCE, of_project=_PROJECT_AT_ONCE, of_host=_HOST_AT_ONCE,
             host_of=self._host_of,
-        )
+        )  # fmt: skip
         live.branch_index.on_change(self._on_branch)
 
     async def run(self) -> None:
@@ -90,23 +89,12 @@ class BranchWorkflow:
 
     async def _try(self, key: str) -> bool:
         """Do all that is due; returns whether to try again later."""
-        try:
-            while await self._step(key):
-                pass
-        except LeaseLostError as error:
-            _log.info("lease lost to another replica", lease=str(error))
-        except GitError as error:
-            _log.warning("branch not handled, retrying", branch=key, error=str(error))
-            with suppress(LeaseLostError, *FOR_NOW):
-                await self._change(key, partial(decisions.delayed, reason=str(error), now=self._live.now()))
-            return True
-        except FOR_NOW as error:
-            _log.warning("branch not handled, retrying", branch=key, error=str(error))
-            return True
-        except Exception as error:  # noqa: BLE001  # one branch must not block all others; it is retried
-            _log.error("branch step failed, retrying", branch=key, exc_info=error)
-            return True
-        return False
+        return await all_steps(key, self._step, _log, (GitError,), self._delayed)
+
+    async def _delayed(self, key: str, error: Exception) -> None:
+        """Have the branch show why what is due is not done yet."""
+        if isinstance(error, GitError):
+            await self._change(key, partial(decisions.delayed, reason=str(error), now=self._live.now()))
 
     async def _step(self, key: str) -> bool:
         """Do the next step; returns whether there was one. Raises `GitError` if it may succeed later."""
@@ -122,7 +110,7 @@ class BranchWorkflow:
         elif record.received:
             await self._change(key, await self._add(record, record.received[0]))
         elif record.push_wanted:
-            await self._change(key, await self._push(record))
+            await self._change(key, await self._pushes.push(record))
         else:
             await self._change(key, await self._merge_on_trial(record))
         return True
@@ -148,9 +136,10 @@ class BranchWorkflow:
                 raise
             return partial(decisions.refused, commits=commits, reason=f"its branch is lost: {error}", now=now)
         try:
-            if await mirror.has_commit(commits.commit) and await mirror.contains(record.commit, commits.commit):
+            if await _has_already(mirror, record, commits.commit):
                 return partial(decisions.unchanged, commits=commits, now=now)
             commit = await self._import(mirror, record, commits)
+            signed = await self._signed(mirror, record, commits, commit)
             lines = await changed_lines(mirror, record.base_commit, commit)
             size = await branch_size(mirror, record.base_commit, commit, lines)
             diff = await self._store_diff(mirror, record, commit)
@@ -162,7 +151,7 @@ class BranchWorkflow:
             return partial(decisions.refused, commits=commits, reason=str(error), now=now)
         self._count("save", DONE)
         paths = [shown_path(path) for path in sorted(lines)]
-        return partial(decisions.saved, commits=commits, size=size, paths=paths, diff=diff, now=now)
+        return partial(decisions.saved, commits=commits, size=size, paths=paths, diff=diff, now=now, signed=signed)
 
     async def _restored(self, record: BranchRecord) -> Mirror:
         """The mirror with the branch. Raises `GitError`: no fault of this is one of the commits to be added."""
@@ -173,13 +162,29 @@ class BranchWorkflow:
             raise
 
     async def _import(self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits) -> str:
+        """The commit that the branch has then in the mirror."""
+
+        async def accept(commit: str) -> str:
+            if commit != commits.commit:
+                raise GitError(GitFault.REFUSED, "the bundle has another commit than its event states")
+            return await self._signer.signed(mirror, record, commit) if self._signer else commit
+
         await self._mirrors.check_size(mirror)
         async with self._mirrors.received(commits.bundle) as file:
-            commit = await self._mirrors.import_saved(mirror, record, file)
+            return await self._mirrors.import_saved(mirror, record, file, accept)
+
+    async def _signed(
+        self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits, commit: str
+    ) -> SignedCommits | None:
+        """The bundle of a branch that has another commit than its sandbox; None: both have the same one."""
         if commit == commits.commit:
-            return commit
-        await mirror.reset_branch(record.branch, record.commit)
-        raise GitError(GitFault.REFUSED, "the bundle has another commit than its event states")
+            return None
+        with self._mirrors.scratch() as folder:
+            file = folder / "bundle"
+            await mirror.write_bundle_of(record.branch, commit, file, since=record.base_commit)
+            return SignedCommits(
+                commit=commit, bundle=await self._artifacts.store(file, record.project, commits.task, BUNDLE)
+            )
 
     async def _store_diff(self, mirror: Mirror, record: BranchRecord, commit: str) -> ArtifactRef | None:
         with self._mirrors.scratch() as folder:
@@ -188,34 +193,6 @@ class BranchWorkflow:
             if file.stat().st_size > _MAX_DIFF:
                 return None
             return await self._artifacts.store(file, record.project, record.name, DIFF)
-
-    async def _push(self, record: BranchRecord) -> Decide:
-        now = self._live.now()
-        if record.pushed == record.commit:
-            return partial(decisions.pushed, commit=record.commit, now=now)
-        try:
-            mirror = await self._mirrors.with_branch(record)
-            sensitive = await self._to_approve(mirror, record)
-            if sensitive:
-                reason = "it changes paths that a user has to approve"
-                return partial(
-                    decisions.push_refused, reason=reason, code=decisions.NEEDS_APPROVAL, now=now, paths=sensitive
-                )
-            await self._mirrors.push(mirror, record)
-        except GitError as error:
-            self._count("push", outcome_of(error.fault))
-            if not error.permanent:
-                raise
-            return partial(decisions.push_refused, reason=str(error), code=error.fault.value, now=now)
-        self._count("push", DONE)
-        return partial(decisions.pushed, commit=record.commit, now=now)
-
-    async def _to_approve(self, mirror: Mirror, record: BranchRecord) -> tuple[str, ...]:
-        """The paths that a user still has to approve: compared with the base as the repository has it now."""
-        if record.approved == record.commit:
-            return ()
-        await self._mirrors.refresh(mirror, record)
-        return await self._approval.paths(mirror, record)
 
     async def _merge_on_trial(self, record: BranchRecord) -> Decide:
         known = list(self._live.branch_index.views())
@@ -247,6 +224,16 @@ class BranchWorkflow:
 
     def _count(self, step: str, outcome: str) -> None:
         self._live.meters.count("sandherd_branch_steps_total", step=step, outcome=outcome)
+
+
+async def _has_already(mirror: Mirror, record: BranchRecord, commit: str) -> bool:
+    """Whether the branch has a commit of a sandbox. Raises `GitError`."""
+    if not await mirror.has_commit(commit):
+        return False
+    if await mirror.contains(record.commit, commit):
+        return True
+    unsigned = record.unsigned
+    return unsigned is not None and await mirror.has_commit(unsigned) and await mirror.contains(unsigned, commit)
 
 
 def _idle(record: BranchRecord) -> BranchRecord:

@@ -1,0 +1,96 @@
+"""`sandherd tokens`: create, list, revoke access tokens of the HTTP API. The text of a token is shown once."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandherd.cli.options import CreateProject, Format, Output, Project, example, group
+from sandherd.cli.parse.durations import Span, duration
+
+if TYPE_CHECKING:
+    from sandherd.client.access_tokens import NewToken
+    from sandherd.client.herd import Herd
+    from sandherd.contracts.records import AccessRole
+    from sandherd.contracts.requests import TokenView
+
+app = group("Access tokens of the HTTP API: create, list, revoke.", "sandherd tokens list")
+HEADER = ("NAME", "ROLE", "CREATED", "EXPIRES", "BY")
+_QUARTER = Span(90 * 86_400)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Lower-case letters, digits and -.")]
+
+
+def _role(value: str) -> "AccessRole":
+    if value not in {"read", "work", "approve", "operate"}:
+        raise typer.BadParameter("it has to be read, work, approve or operate")
+    return value  # type: ignore[return-value]  # one of the four
+
+
+@app.command(
+    "create", epilog=example("sandherd tokens create ci", "sandherd tokens create ci --role work --expires 30d")
+)
+def create_token(  # one parameter per option
+    ctx: typer.Context,
+    name: Name,
+    *,
+    role: Annotated[
+        str,
+        typer.Option(
+            "--role", metavar="ROLE", parser=_role, help="read, work, approve or operate; each includes those before."
+        ),
+    ] = "read",
+    expires: Annotated[
+        float, typer.Option("--expires", metavar="DURATION", parser=duration, help="When it expires, as 12h or 30d.")
+    ] = _QUARTER,
+    project: Project = None,
+    create: CreateProject = False,
+    output: Output = Format.TABLE,
+) -> int:
+    """Create an access token for a project, and print its text: it is shown only now, and stored nowhere.
+
+    `read` permits to see everything, `work` also to submit, cancel and retry tasks, to send messages and to terminate
+    sandboxes, `approve` also to decide approvals, and `operate` also to read audits and dead letters.
+    """
+    from sandherd.cli.session import where
+    from sandherd.cli.views import show_change
+    from sandherd.client.context import holder
+
+    credentials = where(ctx, project=project).credentials
+    by = holder(credentials).name if credentials else None
+
+    async def work(herd: "Herd") -> "NewToken":
+        return await herd.create_token(name, _role(role), lifetime=int(expires), by=by)
+
+    return show_change(ctx, work, lambda new: new.text, project=project, output=output, create=create)
+
+
+@app.command("list", epilog=example("sandherd tokens list", "sandherd tokens list -o json"))
+def list_tokens(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
+    """List the project's access tokens, without their texts."""
+    from sandherd.cli.render.console import answer
+    from sandherd.cli.session import talk
+
+    async def work(herd: "Herd") -> int:
+        found = await herd.tokens()
+        answer(output, found, HEADER, [_row(one) for one in found.tokens])
+        return 0
+
+    return talk(ctx, work, project=project)
+
+
+@app.command("revoke", epilog=example("sandherd tokens revoke ci"))
+def revoke_token(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Revoke an access token: it is refused from now on, and open streams of its holder end."""
+    from sandherd.cli.views import show_change
+
+    return show_change(
+        ctx,
+        lambda herd: herd.revoke_token(name),
+        lambda view: f"token {view.name} is revoked",
+        project=project,
+        output=output,
+    )
+
+
+def _row(view: "TokenView") -> list[object]:
+    return [view.name, view.role, view.created_at, view.expires_at, view.created_by]

@@ -1,0 +1,115 @@
+"""The HTTP server of the API: uvicorn with the deadlines of `sandherd.service.http_connections`, and its own port."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+
+from sandherd.private_files import write_file
+from sandherd.service.http_connections import BoundedConnection, ConnectionLimits, OpenConnections, open_files
+from sandherd.service.http_server import HttpServerError
+
+CONNECTION: Final = "sandherd.connection"
+"""The key of a request's connection in its ASGI scope."""
+_LONGEST_HEADER: Final = 16 * 1024
+_EXCHANGE: Final = 20.0
+"""How long a request and its response may take, in seconds; streams of events have no such limit."""
+
+
+class ApiConnection(BoundedConnection):
+    """A connection that requests can find: an open stream of events has no deadline, and may be closed at once."""
+
+    def __init__(self, table: OpenConnections, **options: Any) -> None:
+        super().__init__(table, **options)
+        application = self.app
+
+        async def with_connection(scope: Any, receive: Any, send: Any) -> None:
+            scope[CONNECTION] = self
+            await application(scope, receive, send)
+
+        self.app = with_connection
+
+    def stay_open(self) -> None:
+        """Have no deadline until the response is complete: it is a stream of events."""
+        self._end()
+
+    def extend(self, seconds: float) -> None:
+        """Have a later deadline for this response: it is a large file."""
+        self._end()
+        self._deadline = self.loop.call_later(seconds, self.abort)
+
+
+class ApiServer:
+    """Serves an ASGI application. `dropped` is called with the reason whenever a connection is closed."""
+
+    def __init__(self, application: Any, dropped: Callable[[str], None]) -> None:
+        self.port = 0
+        self._application = application
+        self._dropped = dropped
+
+    @asynccontextmanager
+    async def open(self, host: str, port: int, port_file: Path | None) -> AsyncIterator[None]:
+        """Serve meanwhile. Raises `HttpServerError` if the port is in use."""
+        listening = _listen(host, port, port_file)
+        self.port = listening.getsockname()[1]
+        server = _QuietServer(self._config())
+        serving = asyncio.create_task(server.serve(sockets=[listening]), name="api")
+        while not server.started:
+            if serving.done():
+                raise HttpServerError(f"could not serve the API on {host}:{self.port}")
+            await asyncio.sleep(0.005)
+        if port_file is not None:
+            write_file(port_file, str(self.port))
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            await serving
+
+    def _config(self) -> uvicorn.Config:
+        loop = asyncio.get_running_loop()
+        limits = ConnectionLimits(usual=2048, exchange=_EXCHANGE).within(open_files())
+        table = OpenConnections(limits, loop.time, loop.call_soon, self._dropped)
+        return uvicorn.Config(
+            self._application,
+            http=partial(ApiConnection, table),  # type: ignore[arg-type]  # only called, as a class would be
+            ws="none",
+            lifespan="off",
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=5,
+            h11_max_incomplete_event_size=_LONGEST_HEADER,
+            log_config=None,
+            access_log=False,
+        )
+
+
+def _listen(host: str, port: int, port_file: Path | None) -> socket.socket:
+    """A listening socket; without a port, on that of the last start if it is free."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for number in [] if port else _last_port(port_file):
+        with suppress(OSError):
+            return socket.create_server((host, number), family=family)
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise HttpServerError(f"could not serve the API on {host}:{port}: {error}") from error
+
+
+def _last_port(port_file: Path | None) -> list[int]:
+    with suppress(OSError, ValueError):
+        return [int(port_file.read_text())] if port_file is not None else []
+    return []
+
+
+class _QuietServer(uvicorn.Server):
+    """uvicorn without its signal handling: the service handles signals."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

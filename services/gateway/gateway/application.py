@@ -1,0 +1,104 @@
+"""The API as a FastAPI application, and its OpenAPI document. Models of bodies and responses are the contracts."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from gateway.access import AccessError
+from gateway.problems import problem_of, problem_response
+from gateway.routes import herd, sandboxes, tasks
+from gateway.routes.replies import PREFIX, PROBLEMS
+from gateway.sessions import Backend
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+from sandherd.telemetry import logs
+
+VERSION: Final = "1"
+_DESCRIPTION: Final = (
+    "Tasks, sandboxes and events of one project, which is that of the access token. "
+    "docs/gateway.md describes access, errors, idempotency and the live stream."
+)
+_log: Final = logs.get("application")
+
+
+def application(backend: Callable[[], Backend]) -> FastAPI:
+    """The application. `backend` returns what routes use, once the service is connected."""
+    app = FastAPI(
+        title="Sandherd",
+        version=VERSION,
+        description=_DESCRIPTION,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=_operation,
+        separate_input_output_schemas=False,
+    )
+    app.state.backend = backend
+    for router in (herd.router, tasks.router, sandboxes.router):
+        app.include_router(router, prefix=PREFIX, responses=PROBLEMS)
+    _handle_errors(app)
+    return app
+
+
+def document() -> dict[str, Any]:
+    """The OpenAPI document."""
+    found: dict[str, Any] = application(_no_backend).openapi()
+    found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    found["security"] = [{"token": []}]
+    return found
+
+
+def _no_backend() -> Backend:
+    raise RuntimeError("only the document of this application is used")
+
+
+def _operation(route: APIRoute) -> str:
+    return route.name
+
+
+def _handle_errors(app: FastAPI) -> None:
+    app.add_exception_handler(HerdError, _of_herd)
+    app.add_exception_handler(AccessError, _of_access)
+    app.add_exception_handler(RequestValidationError, _of_validation)
+    app.add_exception_handler(HTTPException, _of_http)
+    app.add_exception_handler(Exception, _of_bug)
+
+
+async def _of_herd(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HerdError)
+    return problem_response(error.problem)
+
+
+async def _of_access(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, AccessError)
+    return problem_response(error.problem, error.status)
+
+
+async def _of_validation(_request: Request, error: Exception) -> Response:
+    """The first error, without the value: it may be a secret."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    field = ".".join(str(part)[:64] for part in first["loc"][1:])[:200]
+    shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in field) or None
+    code = Code.INVALID_JSON if first["type"] == "json_invalid" else Code.INVALID_FIELD
+    text = f"{shown}: {first['msg']}" if shown else str(first["msg"])
+    return problem_response(problem_of(code, text, field=shown, remedy="see docs/openapi.json"))
+
+
+async def _of_http(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = Code.NOT_FOUND if error.status_code == 404 else Code.REFUSED
+    return problem_response(
+        problem_of(code, str(error.detail), remedy="see docs/openapi.json"), error.status_code, error.headers
+    )
+
+
+async def _of_bug(_request: Request, error: Exception) -> Response:
+    _log.error("request to the API failed", exc_info=error)
+    return problem_response(problem_of(Code.INTERNAL, "the gateway has failed", remedy="see its log"))

@@ -1,0 +1,14 @@
+"""Models of bodies and queries, made of the contracts' own fields: no field is declared twice."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, create_model
+
+
+def part_of(contract: type[BaseModel], name: str, *, without: frozenset[str], **more: Any) -> type[BaseModel]:
+    """A model with the fields of a contract, except some, and `more`. Unknown fields are refused."""
+    fields: dict[str, Any] = {
+        field: (info.annotation, info) for field, info in contract.model_fields.items() if field not in without
+    }
+    config = ConfigDict(frozen=True, extra="forbid")
+    return create_model(name, __config__=config, __doc__=contract.__doc__, **fields, **more)

@@ -1,0 +1,138 @@
+"""What every request passes before a route handles it: host, access token, rate, and the size of its body."""
+
+import re
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+
+from gateway.access import AccessError, Caller, TokenReader
+from gateway.problems import problem_of, problem_response
+from sandherd.bus.rate_limit import RateLimiter, rate_of
+from sandherd.contracts.errors import Code, Problem
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+CALLER: Final = "sandherd.caller"
+"""The key of a request's caller in its ASGI scope."""
+MAX_BODY: Final = 512 * 1024
+"""Maximum size of a request's body in bytes: a command may have half of that."""
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_HOST: Final = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
+_BURST_SECONDS: Final = 2.0
+_HARDENED: Final = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+]
+
+
+class Guard:
+    """An ASGI application around the routes. Nothing of the API is shown to a request without a valid token."""
+
+    def __init__(
+        self,
+        inner: Application,
+        tokens: Callable[[], TokenReader],
+        *,
+        hosts: frozenset[str],
+        per_second: float,
+        measured: Callable[[int, float], None],
+    ) -> None:
+        """`measured` is called with the status and the seconds of each response."""
+        self._inner = inner
+        self._tokens = tokens
+        self._hosts = _LOOPBACK | {host.lower() for host in hosts}
+        self._rates = RateLimiter(rate_of(per_second, _BURST_SECONDS))
+        self._measured = measured
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        begun = time.monotonic()
+
+        async def hardened(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *_HARDENED]
+                self._measured(message["status"], time.monotonic() - begun)
+            await send(message)
+
+        refusal, body = await self._examined(scope, receive)
+        if refusal is not None:
+            await refusal(scope, receive, hardened)
+            return
+        await self._inner(scope, _replayed(body, receive), hardened)
+
+    async def _examined(self, scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
+        """The refusal of a request, if it is refused, and its body."""
+        headers = Headers(scope=scope)
+        if not is_known_host(headers.get("host", ""), self._hosts):
+            text = "this host is not one of the gateway's names"
+            remedy = "add it to SANDHERD_GATEWAY_HOSTS if it is"
+            return problem_response(problem_of(Code.REFUSED, text, field="Host", remedy=remedy), 421), b""
+        if scope["path"] == "/healthz":
+            return Response("ok\n", media_type="text/plain"), b""
+        try:
+            caller = await self._tokens().authenticate(headers.get("authorization", ""))
+        except AccessError as error:
+            more = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+            return problem_response(error.problem, error.status, more), b""
+        scope[CALLER] = caller
+        excess = self._rates.excess(caller.digest, time.monotonic())
+        if excess:
+            return problem_response(_too_often(excess), 429), b""
+        body = await _read(headers.get("content-length", ""), receive)
+        if body is None:
+            text = f"the body has more than {MAX_BODY} bytes"
+            return problem_response(problem_of(Code.TOO_LARGE, text, remedy="make it smaller")), b""
+        return None, body
+
+
+def is_known_host(header: str, hosts: frozenset[str]) -> bool:
+    """Whether a header `Host` names the gateway; the port is not compared: a proxy may have another one."""
+    form = _HOST.fullmatch(header.lower())
+    return form is not None and form[1] in hosts
+
+
+def caller_in(scope: Scope) -> Caller:
+    """The caller of a request that has passed the guard."""
+    caller: Caller = scope[CALLER]
+    return caller
+
+
+def _too_often(excess: float) -> Problem:
+    text = "there are too many requests with this token"
+    return Problem(
+        code=Code.BUSY, message=text, remedy="retry after the time in Retry-After", retry_after_seconds=excess
+    )
+
+
+async def _read(length: str, receive: Receive) -> bytes | None:
+    """The body of a request; None if it is too large."""
+    if length.isdigit() and int(length) > MAX_BODY:
+        return None
+    body = bytearray()
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY:
+            return None
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """The body once, and then what the connection has: its end."""
+    left = [body]
+
+    async def replayed() -> MutableMapping[str, Any]:
+        if left:
+            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        return await receive()
+
+    return replayed

@@ -1,0 +1,198 @@
+"""What concerns the whole project: events, approvals, monitor, budgets, branches, artifacts, audit, health."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from typing import IO, Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from gateway.api_server import CONNECTION
+from gateway.bodies import part_of
+from gateway.routes.replies import STREAM, Accepted, AfterHeader, Name, accepted
+from gateway.sessions import Approver, Operator, Reader
+from sandherd.client.errors import HerdError, made
+from sandherd.contracts.commands import AnswerApproval, ApprovalId
+from sandherd.contracts.errors import Code
+from sandherd.contracts.model import Model, Number
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests import (
+    ApprovalList,
+    AskApprovals,
+    AskAudit,
+    AskDead,
+    AskEvents,
+    Audit,
+    BranchList,
+    BudgetList,
+    DeadLetter,
+    DeadLetters,
+    EventList,
+    ListBranches,
+    ListBudgets,
+    MonitorReport,
+)
+from sandherd.contracts.requests.diagnostics import (
+    Examination,
+    Examine,
+    ExamineEventIngest,
+    ExamineMessageRelay,
+    ExamineMonitor,
+    ExamineSpawner,
+)
+from sandherd.contracts.states import ApprovalState
+
+router: Final = APIRouter()
+_NONE: Final[frozenset[str]] = frozenset()
+_ANSWERING: Final = frozenset({"message", "sandbox", "approval_id", "answered_by"})
+_EXAMINED: Final[tuple[type[Examine], ...]] = (ExamineSpawner, ExamineEventIngest, ExamineMonitor, ExamineMessageRelay)
+_DOWNLOAD_SECONDS: Final = 600.0
+_IN_MEMORY: Final = 1024 * 1024
+_PIECE: Final = 64 * 1024
+EventQuery: Any = part_of(AskEvents, "EventQuery", without=_NONE)
+ApprovalQuery: Any = part_of(AskApprovals, "ApprovalQuery", without=_NONE)
+BranchQuery: Any = part_of(ListBranches, "BranchQuery", without=_NONE)
+BudgetQuery: Any = part_of(ListBudgets, "BudgetQuery", without=_NONE)
+AuditQuery: Any = part_of(AskAudit, "AuditQuery", without=_NONE)
+DeadQuery: Any = part_of(AskDead, "DeadQuery", without=frozenset({"number"}))
+DecisionBody: Any = part_of(AnswerApproval, "DecisionBody", without=_ANSWERING)
+_FILE: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "Its bytes.", "content": {"application/octet-stream": {"schema": {"type": "string"}}}}
+}
+
+
+class HerdHealth(Model):
+    """The health of each service; None for one that does not respond."""
+
+    services: dict[str, Examination | None]
+    healthy: bool
+    """Whether all services respond, and nothing hinders them."""
+
+
+@router.get("/events", tags=["events"])
+async def events(session: Reader, which: Annotated[EventQuery, Query()]) -> EventList:
+    """Stored events of the project, oldest first."""
+    return await session.herd.connection.request(made(AskEvents, **which.model_dump(exclude_unset=True)))
+
+
+@router.get("/events/stream", tags=["events"], response_class=Response, responses=STREAM)
+async def stream_events(session: Reader, after: str | None = None, last_event_id: AfterHeader = None) -> Response:
+    """Live events of the project, behind the position in `Last-Event-ID` or `after`, else from now on.
+
+    The first message is `ready`, or `resync` if the stream does not have what follows the position: then read the
+    state again. Its `id` is the position at which the stream begins.
+    """
+    return session.backend.streams.open(session.caller, None, last_event_id or after)
+
+
+@router.get("/approvals", tags=["approvals"])
+async def approvals(session: Reader, which: Annotated[ApprovalQuery, Query()]) -> ApprovalList:
+    """Approvals, newest first."""
+    return await session.herd.connection.request(made(AskApprovals, **which.model_dump(exclude_unset=True)))
+
+
+@router.post("/sandboxes/{sandbox}/approvals/{approval}", status_code=202, response_model=Accepted, tags=["approvals"])
+async def decide_approval(
+    session: Approver, sandbox: Name, approval: Annotated[ApprovalId, Path()], body: DecisionBody
+) -> JSONResponse:
+    """Grant or deny an approval. The first answer counts; its delivery is reported by events."""
+    found = await session.herd.connection.request(made(AskApprovals, sandbox=sandbox, approval_id=approval))
+    _check_pending(found, approval)
+    message = session.name("msg")
+    command = made(
+        AnswerApproval,
+        message=message,
+        sandbox=sandbox,
+        approval_id=approval,
+        answered_by=session.caller.name,
+        **body.model_dump(exclude_unset=True),
+    )
+    await session.herd.connection.command(command, sandbox)
+    return accepted(message, f"/events?source=/sandherd/message-relay/{message}")
+
+
+def _check_pending(found: ApprovalList, approval: str) -> None:
+    remedy = "see /api/v1/approvals"
+    if not found.approvals:
+        raise HerdError.of(Code.NOT_FOUND, f"there is no approval {approval}", field="approval", remedy=remedy)
+    state = found.approvals[0].state
+    if state is not ApprovalState.PENDING:
+        raise HerdError.of(Code.CONFLICT, f"approval {approval} is {state}", field="approval", remedy=remedy)
+
+
+@router.get("/monitor/report", tags=["monitor"])
+async def monitor_report(session: Reader) -> MonitorReport:
+    """How much the live sandboxes of the project hinder each other, and which of them need a user."""
+    return await session.herd.monitor_report()
+
+
+@router.get("/budgets", tags=["budgets"])
+async def budgets(session: Reader, which: Annotated[BudgetQuery, Query()]) -> BudgetList:
+    """The budgets of the project and its tasks, and what was used of them."""
+    return await session.herd.connection.request(made(ListBudgets, **which.model_dump(exclude_unset=True)))
+
+
+@router.get("/branches", tags=["branches"])
+async def branches(session: Reader, which: Annotated[BranchQuery, Query()]) -> BranchList:
+    """The branches that tasks work on, those that changed last first."""
+    return await session.herd.connection.request(made(ListBranches, **which.model_dump(exclude_unset=True)))
+
+
+@router.get("/artifacts/{artifact}", tags=["artifacts"], response_class=Response, responses=_FILE)
+async def download_artifact(
+    session: Reader, request: Request, artifact: Name, task: SafeName | None = None, sandbox: SafeName | None = None
+) -> Response:
+    """The bytes of an artifact that an event of the project refers to. Never show it as HTML: a sandbox wrote it."""
+    found = await session.herd.find_artifact(artifact, task=task, sandbox=sandbox)
+    request.scope[CONNECTION].extend(_DOWNLOAD_SECONDS)
+    file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  # closed by the response
+    try:
+        await session.herd.artifact(found.reference, file)
+    except BaseException:
+        file.close()
+        raise
+    headers = {"Content-Disposition": f'attachment; filename="{artifact}"', "Content-Length": str(file.tell())}
+    return StreamingResponse(_pieces(file), headers=headers, media_type="application/octet-stream")
+
+
+async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
+    with file:
+        file.seek(0)
+        while piece := file.read(_PIECE):
+            yield piece
+
+
+@router.get("/audit", tags=["operation"])
+async def audit(session: Operator, which: Annotated[AuditQuery, Query()]) -> Audit:
+    """Whether every event of the project, or of one sandbox or task, is stored."""
+    return await session.herd.connection.request(made(AskAudit, **which.model_dump(exclude_unset=True)))
+
+
+@router.get("/dead-letters", tags=["operation"])
+async def dead_letters(session: Operator, which: Annotated[DeadQuery, Query()]) -> DeadLetters:
+    """Messages that could not be handled, newest first."""
+    return await session.herd.connection.request(made(AskDead, **which.model_dump(exclude_unset=True)))
+
+
+@router.get("/dead-letters/{number}", tags=["operation"])
+async def dead_letter(session: Operator, number: Annotated[Number, Path()]) -> DeadLetter:
+    """One dead letter, with its payload."""
+    return await session.herd.dead_letter(number)
+
+
+@router.get("/health", tags=["operation"])
+@router.get("/sandboxes/health", tags=["operation"], operation_id="sandboxes_health")
+async def health(session: Reader) -> HerdHealth:
+    """The health of the services behind the gateway."""
+    found = await asyncio.gather(*(_examination(session, request) for request in _EXAMINED))
+    services = {request.answered_by: one for request, one in zip(_EXAMINED, found, strict=True)}
+    healthy = all(one is not None and all(part.problem is None for part in one.parts) for one in found)
+    return HerdHealth(services=services, healthy=healthy)
+
+
+async def _examination(session: Reader, request: type[Examine]) -> Examination | None:
+    try:
+        return await session.herd.connection.request(request(), timeout=3.0)
+    except HerdError:
+        return None

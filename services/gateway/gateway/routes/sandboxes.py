@@ -1,0 +1,134 @@
+"""Sandboxes: list, show, terminate; their events, output and messages, under the paths of earlier systems."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse, Response
+
+from gateway.bodies import part_of
+from gateway.problems import problem_of, problem_response
+from gateway.routes.replies import STREAM, Accepted, AfterHeader, Name, accepted
+from gateway.sessions import Reader, Worker
+from sandherd.client.errors import HerdError, made
+from sandherd.contracts.commands import SendMessage, TerminateSandbox
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import (
+    AskEvents,
+    AskOutput,
+    AskTrajectory,
+    EventList,
+    MonitorView,
+    Output,
+    SandboxList,
+    SandboxView,
+    Trajectory,
+)
+from sandherd.contracts.requests.live import SandboxFilter
+from sandherd.contracts.states import SANDBOX_ENDED
+
+router: Final = APIRouter(tags=["sandboxes"])
+_NAMED: Final = frozenset({"sandbox"})
+SandboxQuery: Any = part_of(SandboxFilter, "SandboxQuery", without=frozenset({"sandbox", "labels"}), past=(bool, False))
+SandboxEventQuery: Any = part_of(AskEvents, "SandboxEventQuery", without=frozenset({"sandbox", "task", "entity"}))
+TrajectoryQuery: Any = part_of(AskTrajectory, "TrajectoryQuery", without=_NAMED)
+OutputQuery: Any = part_of(AskOutput, "OutputQuery", without=_NAMED)
+TerminateBody: Any = part_of(TerminateSandbox, "TerminateBody", without=_NAMED)
+MessageBody: Any = part_of(SendMessage, "MessageBody", without=frozenset({"sandbox", "message", "sender_id"}))
+_ABSENT: Final[dict[int | str, dict[str, Any]]] = {
+    410: {"description": "Deliberately absent, for the reason in the response."}
+}
+
+
+@router.get("/sandboxes")
+async def list_sandboxes(session: Reader, which: Annotated[SandboxQuery, Query()]) -> SandboxList:
+    """Sandboxes, newest first: current ones, or those of the history with `past`."""
+    page = await session.herd.sandboxes(**which.model_dump(exclude_unset=True))
+    return SandboxList(sandboxes=page.items, next_cursor=page.next_cursor)
+
+
+@router.get("/sandboxes/{sandbox}")
+async def get_sandbox(session: Reader, sandbox: Name) -> SandboxView:
+    """A sandbox in its current or final state."""
+    return await session.herd.sandbox(sandbox)
+
+
+@router.post("/sandboxes/{sandbox}/terminate", status_code=202, response_model=Accepted)
+async def terminate_sandbox(session: Worker, sandbox: Name, body: TerminateBody) -> JSONResponse:
+    """End a sandbox and every process in it."""
+    await session.herd.sandbox(sandbox)
+    await session.herd.terminate(sandbox, reason=f"{session.caller.name}: {body.reason}")
+    return accepted(sandbox, f"/sandboxes/{sandbox}")
+
+
+@router.get("/sandboxes/{sandbox}/events")
+async def sandbox_events(session: Reader, sandbox: Name, which: Annotated[SandboxEventQuery, Query()]) -> EventList:
+    """Stored events of a sandbox, oldest first."""
+    request = made(AskEvents, sandbox=sandbox, **which.model_dump(exclude_unset=True))
+    found = await session.herd.connection.request(request)
+    if not found.events:
+        await session.herd.sandbox(sandbox)
+    return found
+
+
+@router.get("/sandboxes/{sandbox}/events/stream", response_class=Response, responses=STREAM)
+async def stream_sandbox(
+    session: Reader, sandbox: Name, after: str | None = None, last_event_id: AfterHeader = None
+) -> Response:
+    """Live events of a sandbox, behind the position in `Last-Event-ID` or `after`, else from now on."""
+    await session.herd.sandbox(sandbox)
+    return session.backend.streams.open(session.caller, sandbox, last_event_id or after)
+
+
+@router.get("/sandboxes/{sandbox}/trajectory")
+async def trajectory(session: Reader, sandbox: Name, which: Annotated[TrajectoryQuery, Query()]) -> Trajectory:
+    """What the agent in a sandbox did; heartbeats are summarised."""
+    request = made(AskTrajectory, sandbox=sandbox, **which.model_dump(exclude_unset=True))
+    found = await session.herd.connection.request(request)
+    if not found.events:
+        await session.herd.sandbox(sandbox)
+    return found
+
+
+@router.get("/sandboxes/{sandbox}/output")
+async def output(session: Reader, sandbox: Name, which: Annotated[OutputQuery, Query()]) -> Output:
+    """The output of a sandbox's terminal, as far as it is still stored."""
+    request = made(AskOutput, sandbox=sandbox, **which.model_dump(exclude_unset=True))
+    found = await session.herd.connection.request(request)
+    if not found.chunks:
+        await session.herd.sandbox(sandbox)
+    return found
+
+
+@router.get("/sandboxes/{sandbox}/monitor")
+async def monitored(session: Reader, sandbox: Name) -> MonitorView:
+    """What the monitor knows of a sandbox."""
+    return await session.herd.monitored(sandbox)
+
+
+@router.post("/sandboxes/{sandbox}/messages", status_code=202, response_model=Accepted)
+async def send_message(session: Worker, sandbox: Name, body: MessageBody) -> JSONResponse:
+    """Send a message to the agent in a sandbox. `Location` has the events about its delivery."""
+    view = await session.herd.sandbox(sandbox)
+    if view.state in SANDBOX_ENDED:
+        text = f"{sandbox} is {view.state}: it receives no messages"
+        raise HerdError.of(Code.CONFLICT, text, field="sandbox", remedy="name one that runs")
+    message = session.name("msg")
+    fields = body.model_dump(exclude_unset=True)
+    command = made(SendMessage, message=message, sandbox=sandbox, sender_id=session.caller.name, **fields)
+    await session.herd.connection.command(command, sandbox)
+    return accepted(message, f"/events?source=/sandherd/message-relay/{message}")
+
+
+@router.get("/sandboxes/{sandbox}/messages", response_class=Response, responses=_ABSENT)
+async def poll_messages(_session: Reader, sandbox: Name) -> Response:
+    """Absent: workers receive messages from the broker, each once, and acknowledge them."""
+    text = "messages are delivered by the broker: polling would take them from the worker"
+    remedy = f"see the events message.* at /api/v1/sandboxes/{sandbox}/events"
+    return problem_response(problem_of(Code.REFUSED, text, remedy=remedy), 410)
+
+
+@router.post("/sandboxes/{sandbox}/events", response_class=Response, responses=_ABSENT)
+async def post_event(_session: Reader, sandbox: Name) -> Response:
+    """Absent: workers publish events to the broker, with a credential of their own sandbox."""
+    text = f"events of {sandbox} are published to the broker by its worker alone"
+    return problem_response(problem_of(Code.REFUSED, text, remedy="see docs/workers.md"), 410)

@@ -1,0 +1,86 @@
+"""Tasks: list, show, submit, cancel, retry."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.bodies import part_of
+from gateway.routes.replies import Accepted, Name, accepted
+from gateway.sessions import Reader, Worker
+from sandherd.client import queries
+from sandherd.client.errors import HerdError, made
+from sandherd.contracts.commands import CancelTask, RetryTask, TaskSpec
+from sandherd.contracts.errors import Code
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests import TaskList, TaskView
+from sandherd.contracts.requests.live import TaskFilter
+from sandherd.contracts.states import TASK_ENDED, TaskState
+
+router: Final = APIRouter(tags=["tasks"])
+_LABEL: Final = r"^[^=]+=.*$"
+_BY: Final = frozenset({"task", "cancelled_by", "requested_by", "sealed"})
+TaskQuery: Any = part_of(
+    TaskFilter,
+    "TaskQuery",
+    without=frozenset({"task", "labels"}),
+    label=(list[Annotated[str, Field(pattern=_LABEL)]], Field(default_factory=list, max_length=16)),
+    past=(bool, False),
+)
+
+
+class TaskBody(TaskSpec):
+    """A task: what to do, by which agent, in which sandbox. It is the contract `TaskSpec`."""
+
+    model_config = ConfigDict(defer_build=False)  # FastAPI builds the validator of a deferred model with a warning
+
+
+CancelBody: Any = part_of(CancelTask, "CancelBody", without=_BY)
+
+
+@router.get("/tasks")
+async def list_tasks(session: Reader, which: Annotated[TaskQuery, Query()]) -> TaskList:
+    """Tasks, newest first: current ones, or those of the history with `past`."""
+    found: dict[str, Any] = which.model_dump(exclude={"label"}, exclude_unset=True)
+    if which.label:
+        found["labels"] = dict(text.split("=", 1) for text in which.label)
+    page = await session.herd.tasks(**found)
+    return TaskList(tasks=page.items, next_cursor=page.next_cursor)
+
+
+@router.post("/tasks", status_code=202, response_model=Accepted)
+async def submit_task(session: Worker, spec: TaskBody, name: SafeName | None = None) -> JSONResponse:
+    """Submit a task. Repeated under the same name, or with the same `Idempotency-Key`, it is one task."""
+    task = await session.herd.submit(spec, task=name or session.name("task"), by=session.caller.name)
+    return accepted(task, f"/tasks/{task}")
+
+
+@router.get("/tasks/{task}")
+async def get_task(session: Reader, task: Name) -> TaskView:
+    """A task in its current or final state."""
+    return await session.herd.task(task)
+
+
+@router.post("/tasks/{task}/cancel", status_code=202, response_model=Accepted)
+async def cancel_task(session: Worker, task: Name, body: CancelBody | None = None) -> JSONResponse:
+    """Cancel a task that has not ended."""
+    await session.herd.task(task)
+    await session.herd.cancel(task, reason=_reason(body), by=session.caller.name)
+    return accepted(task, f"/tasks/{task}")
+
+
+@router.post("/tasks/{task}/retry", status_code=202, response_model=Accepted)
+async def retry_task(session: Worker, task: Name) -> JSONResponse:
+    """Retry a task that has failed or was cancelled."""
+    view = await queries.task(session.herd.connection.request, task)
+    if view.state not in TASK_ENDED or view.state is TaskState.COMPLETED:
+        text = f"{task} is {view.state}: only a failed or cancelled task can be retried"
+        raise HerdError.of(Code.CONFLICT, text, field="task", remedy="submit another task")
+    command = made(RetryTask, task=task, requested_by=session.caller.name)
+    await session.herd.connection.command(command, task)
+    return accepted(task, f"/tasks/{task}")
+
+
+def _reason(body: BaseModel | None) -> str:
+    return "" if body is None else str(getattr(body, "reason", ""))

@@ -1,0 +1,94 @@
+"""The caller of a request as routes use it: its operations on the herd, in the project of its token and no other."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Final
+from uuid import UUID
+
+from fastapi import Depends, Header, Request
+from pydantic import StringConstraints
+
+from gateway.access import Caller, check_role
+from gateway.event_stream import EventStreams
+from gateway.guard import caller_in
+from sandherd.bus.connection import Bus
+from sandherd.client.connection import Connection
+from sandherd.client.herd import Herd
+from sandherd.contracts.names import new_name
+from sandherd.contracts.records import AccessRole
+
+IDEMPOTENCY: Final = "Idempotency-Key"
+Key = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,255}$")]
+_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What the routes of a running gateway use."""
+
+    bus: Bus
+    streams: EventStreams
+
+
+@dataclass(frozen=True)
+class Session:
+    """One request: its caller, and the herd in the caller's project. `key` is its idempotency key."""
+
+    backend: Backend
+    caller: Caller
+    herd: Herd
+    key: str | None
+
+    def name(self, prefix: str) -> str:
+        """A name for what the request creates: the same for a repeated request with an idempotency key."""
+        if self.key is None:
+            return new_name(prefix)
+        return f"{prefix}-{derived_name(self.caller.project, self.key)}"
+
+
+def derived_name(*parts: str) -> str:
+    """26 characters of a safe name that depend on these texts."""
+    number = int.from_bytes(_digest(*parts)[:17], "big")
+    return "".join(_ALPHABET[number >> shift & 31] for shift in range(0, 130, 5))
+
+
+def command_id(*parts: str) -> UUID:
+    """The id of a command, by these texts: of version 8 (RFC 9562)."""
+    number = int.from_bytes(_digest(*parts)[:16], "big")
+    number = number & ~(0xF << 76) | 8 << 76
+    return UUID(int=number & ~(0x3 << 62) | 2 << 62)
+
+
+def _digest(*parts: str) -> bytes:
+    return hashlib.sha256("\0".join(parts).encode()).digest()
+
+
+def _session(needed: AccessRole) -> Callable[..., Session]:
+    """The session of a request whose caller has at least this role. Raises `AccessError`."""
+
+    def session(request: Request, key: Annotated[Key | None, Header(alias=IDEMPOTENCY)] = None) -> Session:
+        backend: Backend = request.app.state.backend()
+        caller = caller_in(request.scope)
+        check_role(caller, needed)
+        first = None if key is None else command_id(caller.project, request.method, request.url.path, key)
+        issuer = f"/sandherd/gateway/{caller.token}/{new_name('req')}"
+        connection = Connection.over(backend.bus, caller.project, issuer=issuer, first=first)
+        return Session(backend, caller, Herd(connection), key)
+
+    return session
+
+
+def _reading(request: Request) -> Session:
+    return _session("read")(request)
+
+
+def _operating(request: Request) -> Session:
+    return _session("operate")(request)
+
+
+Reader = Annotated[Session, Depends(_reading)]
+"""A caller that only reads."""
+Operator = Annotated[Session, Depends(_operating)]
+Worker = Annotated[Session, Depends(_session("work"))]
+Approver = Annotated[Session, Depends(_session("approve"))]

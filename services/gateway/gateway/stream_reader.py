@@ -1,0 +1,94 @@
+"""Reads EVENTS from a sequence on, for one project or one of its sandboxes, exactly: in order, without a gap.
+
+Stored messages are read directly. Of several servers a lagging one may respond: it returns fewer events, never others,
+and only the leader is believed that there are none.
+"""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import nats.errors
+import nats.js.errors
+from nats.js.errors import NotFoundError
+
+from sandherd.bus.connection import Bus
+from sandherd.bus.direct_get import StoredMessage, read_batch
+from sandherd.bus.kv import next_unchanging_on
+from sandherd.client.events import decoder
+from sandherd.contracts.streams import BY_STREAM
+from sandherd.contracts.subjects import PREFIX
+
+STREAM: Final = "EVENTS"
+assert STREAM in BY_STREAM
+BATCH: Final = 200
+_BATCH_BYTES: Final = 4 * 1024 * 1024
+NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError, KeyError, ValueError)
+"""What a read raises while the broker is unavailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """An event as clients get it: one document in one line."""
+
+    sequence: int
+    entity: str
+    type: str
+    document: str
+    stored_at: datetime
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """What the stream has. `epoch` differs from that of every stream that was there before under its name."""
+
+    epoch: str
+    first: int
+    last: int
+
+
+def subject_of(project: str, entity: str | None) -> str:
+    """The subject pattern of the events of a project, or of one entity of it."""
+    return f"{PREFIX}.event.{project}.{entity or '*'}.>"
+
+
+def frame_of(stored: StoredMessage) -> Frame | None:
+    """The frame of a stored message; None for an invalid one, which the history refuses, too."""
+    event = decoder.from_live(stored.subject, stored.data)
+    if event is None:
+        return None
+    document = event.model_dump_json(exclude_none=True)
+    return Frame(stored.sequence, event.subject, event.type, document, stored.at)
+
+
+class StreamReader:
+    """Reads the stream. Every method raises one of `NO_REPLY` while the broker is unavailable."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def state(self) -> StreamState:
+        """The present state of the stream."""
+        reply = await self._bus.client.request(f"{self._bus.api}.STREAM.INFO.{STREAM}", timeout=2)
+        info: dict[str, Any] = json.loads(reply.data)
+        if "error" in info:
+            raise nats.errors.Error(str(info["error"].get("description")))
+        state = info["state"]
+        return StreamState(epoch_of(info["created"]), int(state["first_seq"]), int(state["last_seq"]))
+
+    async def batch(self, subject: str, first: int) -> list[StoredMessage]:
+        """The next events from a sequence on; empty only if there are none."""
+        while True:
+            found = await read_batch(self._bus, STREAM, subject, first=first, limit=BATCH, max_bytes=_BATCH_BYTES)
+            if found or not self._bus.clustered:
+                return found
+            try:
+                await next_unchanging_on(self._bus, STREAM, subject, first)
+            except NotFoundError:
+                return []
+
+
+def epoch_of(created: str) -> str:
+    """A short name of the moment at which a stream was created, in nanoseconds."""
+    return "".join(character for character in created.partition("+")[0] if character.isdigit())

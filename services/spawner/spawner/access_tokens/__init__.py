@@ -1,0 +1,1 @@
+"""Access tokens of the HTTP API: their records, and the requests that create, list and revoke them."""

@@ -1,0 +1,100 @@
+"""Answers requests about access tokens of the HTTP API: create, list, revoke."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.requests import CreateToken, ListTokens, Request, RevokeToken, TokenList, TokenView
+from sandherd.service.requests import Answerer, IncomingRequest
+from spawner.access_tokens.record import TokenRecord, created
+from spawner.live_state import LiveState
+from spawner.records.availability import available, unknown
+from spawner.records.record import StoreUnavailableError
+from spawner.records.store import StoredRecord
+
+ANSWERED: Final[Mapping[type[Request[Any]], int]] = {CreateToken: 1, ListTokens: 1, RevokeToken: 1}
+"""The requests handled here, and the maximum of each that a replica handles concurrently."""
+MAX_TOKENS: Final = 100
+"""Maximum access tokens of a project."""
+
+
+class TokenRequestHandler:
+    """The handlers of requests about access tokens. Raise `ContractError`."""
+
+    def __init__(self, live: LiveState) -> None:
+        self._live = live
+
+    @property
+    def handlers(self) -> dict[type[Request[Any]], Answerer]:
+        """The handlers, one for each request in `ANSWERED`."""
+        return {CreateToken: self.create, ListTokens: self.tokens, RevokeToken: self.revoke}
+
+    async def create(self, incoming: IncomingRequest[CreateToken]) -> TokenView:
+        """Create a token; those of the project that have expired are deleted."""
+        project, request = _one(incoming.project), incoming.request
+        now = self._live.now()
+        with available("tokens"):
+            stored = await self._of(project)
+            for one in stored:
+                if one.record.expires_at <= now:
+                    await self._live.tokens.remove(one)
+            found = existing(request, [one.record for one in stored if one.record.expires_at > now])
+            if found is not None:
+                return found.view()
+            held, _ = await self._live.tokens.create(created(project, request, now))
+        return held.record.view()
+
+    async def tokens(self, incoming: IncomingRequest[ListTokens]) -> TokenList:
+        """The tokens of a project, or of all projects."""
+        with available("tokens"):
+            stored = await self._of(None if incoming.project == FLEET else incoming.project)
+        views = [one.record.view() for one in stored]
+        return TokenList(tokens=sorted(views, key=lambda view: (view.project, view.name)))
+
+    async def revoke(self, incoming: IncomingRequest[RevokeToken]) -> TokenView:
+        """Delete a token."""
+        project, name = _one(incoming.project), incoming.request.name
+        with available("tokens"):
+            named = [one for one in await self._of(project) if one.record.token == name]
+            if not named:
+                raise unknown("token", project, name)
+            for one in named:
+                if not await self._live.tokens.remove(one):
+                    raise StoreUnavailableError(f"token {name}: not deleted")
+        return named[0].record.view()
+
+    async def _of(self, project: str | None) -> list[StoredRecord[TokenRecord]]:
+        keys = [key for key in await self._live.tokens.keys() if project in {None, key.partition(".")[0]}]
+        found = [await self._live.tokens.load_closed(key) for key in keys]
+        return [held for held in found if held]
+
+
+def existing(request: CreateToken, tokens: list[TokenRecord]) -> TokenRecord | None:
+    """The token that an earlier, equal request created. Raises `ContractError` if the name or the maximum is used."""
+    named = next((one for one in tokens if one.token == request.name), None)
+    if named is not None and (named.sha256, named.role) == (request.sha256, request.role):
+        return named
+    if named is not None:
+        raise ContractError(
+            Code.CONFLICT,
+            f"there is a token {request.name} in the project",
+            field="name",
+            remedy=f"use another name, or revoke it with `sandherd tokens revoke {request.name}`",
+        )
+    if len(tokens) >= MAX_TOKENS:
+        raise ContractError(
+            Code.REFUSED,
+            f"the project has {len(tokens)} tokens; there may be {MAX_TOKENS}",
+            field="name",
+            remedy="revoke one with `sandherd tokens revoke`",
+        )
+    return None
+
+
+def _one(project: str) -> str:
+    if project == FLEET:
+        raise ContractError(
+            Code.INVALID_FIELD, "a token belongs to one project", field="project", remedy="name one with --project"
+        )
+    return project

@@ -1,0 +1,79 @@
+"""Pushes a branch, under its name or another one if the repository's branch of this name is not its own."""
+
+from functools import partial
+
+from spawner.live_state import LiveState
+from spawner.repositories import decisions
+from spawner.repositories.approval import PathApproval
+from spawner.repositories.branch_names import collides, distinguished
+from spawner.repositories.decisions import DONE, Decide, outcome_of
+from spawner.repositories.git import GitError, GitFault
+from spawner.repositories.mirror import Mirror
+from spawner.repositories.mirrors import Mirrors
+from spawner.repositories.record import BranchRecord
+
+
+class PushStep:
+    """The step of a branch that is to be pushed. What is done is returned as a decision, to be written."""
+
+    def __init__(self, live: LiveState, mirrors: Mirrors, approval: PathApproval) -> None:
+        self._live, self._mirrors, self._approval = live, mirrors, approval
+
+    async def push(self, record: BranchRecord) -> Decide:
+        """Push the commit of the record. Raises `GitError` if that may succeed later."""
+        now = self._live.now()
+        if record.pushed == record.commit:
+            return partial(decisions.pushed, commit=record.commit, now=now)
+        try:
+            decide = await self._before(record)
+            if decide is not None:
+                return decide
+            await self._mirrors.push(self._mirrors.of(record.project, record.repository), record)
+        except GitError as error:
+            self._live.meters.count("sandherd_branch_steps_total", step="push", outcome=outcome_of(error.fault))
+            if not error.permanent:
+                raise
+            return await self._refused(record, error)
+        self._live.meters.count("sandherd_branch_steps_total", step="push", outcome=DONE)
+        return partial(decisions.pushed, commit=record.commit, now=now)
+
+    async def _before(self, record: BranchRecord) -> Decide | None:
+        """What is to be done before the push; None: it may be pushed."""
+        mirror = await self._mirrors.with_branch(record)
+        approved = record.approved == record.commit
+        if not approved or record.pushed is None:
+            await self._mirrors.refresh(mirror, record)
+        if not approved:  # compared with the base as the repository has it now
+            paths = await self._approval.paths(mirror, record, record.base)
+            if paths:
+                return partial(decisions.needs_approval, paths=paths, now=self._live.now())
+        return await self._first(mirror, record) if record.pushed is None else None
+
+    async def _first(self, mirror: Mirror, record: BranchRecord) -> Decide | None:
+        """What the first push needs: a name that the repository does not have. Each project sees its own names only.
+
+        Which commit is pushed is written before, so that a push whose response was lost is not taken for another's.
+        """
+        remote, now = await mirror.remote_branches(), self._live.now()
+        at = remote.get(record.remote_branch)
+        if at is not None and at == record.tried:
+            return partial(decisions.pushed, commit=at, now=now)
+        if record.pushed_as is None and collides(record.remote_branch, {name.casefold() for name in remote}):
+            known = (view for view in self._live.branch_index.views() if view.project == record.project)
+            taken = {*remote, *(view.branch for view in known if view.repository == record.repository)}
+            name = distinguished(record.branch, record.life, taken)
+            return partial(decisions.renamed, branch=name, now=now)
+        if at is None and record.tried != record.commit:
+            return partial(decisions.push_begun, commit=record.commit, now=now)
+        return None
+
+    async def _refused(self, record: BranchRecord, error: GitError) -> Decide:
+        """After a first push that lost against another one of the same name: as if that had been seen before it."""
+        if error.fault is GitFault.CONFLICT and record.pushed is None and record.pushed_as is None:
+            mirror = self._mirrors.of(record.project, record.repository)
+            await self._mirrors.refresh(mirror, record)
+            again = await self._first(mirror, record)
+            if again is not None:
+                return again
+        reason, now = str(error), self._live.now()
+        return partial(decisions.push_refused, reason=reason, code=error.fault.value, now=now)

@@ -1,0 +1,41 @@
+"""Does what is due of one branch, step by step, until it is done or has to be tried again."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from sandherd.bus.lease import LeaseLostError
+from spawner.sandboxes.reconciler import FOR_NOW
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+
+async def all_steps(
+    key: str,
+    step: Callable[[str], Awaitable[bool]],
+    branch_log: "FilteringBoundLogger",
+    for_now: tuple[type[Exception], ...],
+    delayed: "Callable[[str, Exception], Awaitable[None]] | None" = None,
+) -> bool:
+    """Do all that is due of this branch; returns whether to try again later.
+
+    `step` does the next step, and returns whether there was one. What it raises of `for_now` may pass: `delayed` is
+    called with that.
+    """
+    passing: tuple[type[Exception], ...] = (*for_now, *FOR_NOW)
+    try:
+        while await step(key):
+            pass
+    except LeaseLostError as error:
+        branch_log.info("lease lost to another replica", lease=str(error))
+    except passing as error:
+        branch_log.warning("branch not handled, retrying", branch=key, error=str(error))
+        if delayed is not None:
+            with suppress(LeaseLostError, *FOR_NOW):
+                await delayed(key, error)
+        return True
+    except Exception as error:  # noqa: BLE001  # one branch must not block all others; it is retried
+        branch_log.error("branch step failed, retrying", branch=key, exc_info=error)
+        return True
+    return False

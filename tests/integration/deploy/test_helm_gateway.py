@@ -1,0 +1,47 @@
+"""The HTTP API on the chart: its Service, and what `gateway` in the values adds."""
+
+from typing import Any
+
+from tests.integration.deploy.charts import PODS, called, of_kind, refusal, rendered, variables
+
+INGRESS: dict[str, Any] = {"enabled": True, "host": "api.example.org", "tlsSecret": "api-tls", "className": "nginx"}
+
+
+def test_api_has_a_service_and_knows_its_names() -> None:
+    """It is reached inside of the cluster by the names of its Service, and no other service has the port."""
+    objects = rendered({"gateway": {"hosts": ["more.example"]}})
+    (port,) = called(objects, "Service", "gateway-api")["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (80, "api")
+    (container,) = called(objects, "Deployment", "gateway")["spec"]["template"]["spec"]["containers"]
+    told = variables(container)
+    names = f"{PODS}-gateway-api"
+    assert told["SANDHERD_GATEWAY_HOSTS"] == f"{names},{names}.agents,{names}.agents.svc,more.example"
+    assert (told["SANDHERD_GATEWAY_HOST"], told["SANDHERD_GATEWAY_PORT"]) == ("0.0.0.0", "8080")
+    (other,) = called(objects, "Deployment", "monitor")["spec"]["template"]["spec"]["containers"]
+    assert "SANDHERD_GATEWAY_PORT" not in variables(other)
+    assert not of_kind(objects, "Ingress", "HorizontalPodAutoscaler")
+
+
+def test_ingress_has_tls_or_is_refused() -> None:
+    """Tokens are sent with each request: there is no Ingress without a certificate, and only the API is published."""
+    objects = rendered({"gateway": {"ingress": INGRESS}})
+    spec = called(objects, "Ingress", "gateway-api")["spec"]
+    assert spec["tls"] == [{"hosts": ["api.example.org"], "secretName": "api-tls"}]
+    assert [path["path"] for path in spec["rules"][0]["http"]["paths"]] == ["/api/"]
+    (container,) = called(objects, "Deployment", "gateway")["spec"]["template"]["spec"]["containers"]
+    assert "api.example.org" in variables(container)["SANDHERD_GATEWAY_HOSTS"]
+    for missing in ("host", "tlsSecret"):
+        assert "set host and tlsSecret" in refusal({"gateway": {"ingress": {**INGRESS, missing: ""}}})
+
+
+def test_policy_and_scaling_are_the_gateways() -> None:
+    """Its API port is open to the named peers; with scaling, the Deployment has no number of replicas of its own."""
+    peers = [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}]
+    objects = rendered({"gateway": {"from": peers, "autoscaling": {"enabled": True, "min": 3, "max": 9, "cpu": 50}}})
+    (rule,) = called(objects, "NetworkPolicy", "api")["spec"]["ingress"]
+    assert (rule["from"], rule["ports"]) == (peers, [{"protocol": "TCP", "port": "api"}])
+    scaler = called(objects, "HorizontalPodAutoscaler", "gateway")["spec"]
+    assert (scaler["minReplicas"], scaler["maxReplicas"]) == (3, 9)
+    assert "replicas" not in called(objects, "Deployment", "gateway")["spec"]
+    assert called(objects, "Deployment", "monitor")["spec"]["replicas"] == 2
+    assert "more than max" in refusal({"gateway": {"autoscaling": {"enabled": True, "min": 9, "max": 3, "cpu": 50}}})

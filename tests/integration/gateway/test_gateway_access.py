@@ -1,0 +1,103 @@
+"""What no token, another project's, a revoked or an expired one can do: nothing, by any route."""
+
+import re
+from typing import Any, Final
+
+import aiohttp
+
+from gateway.application import document
+from gateway.guard import MAX_BODY
+from sandherd.client import Herd
+from sandherd.stack.broker import Broker
+from tests.integration.gateway.conftest import OTHER, Api, herd_context
+from tests.polling import eventually
+
+SANDBOX: Final = "sbx-foreign"
+NAMES: Final = {"task": "task-foreign", "sandbox": SANDBOX, "approval": "a1", "artifact": "art-foreign", "number": "1"}
+BODIES: Final[dict[str, Any]] = {
+    "submit_task": {"text": "x", "harness": {"kind": "command", "argv": ["true"]}},
+    "terminate_sandbox": {"reason": "x"},
+    "send_message": {"content": "x"},
+    "decide_approval": {"granted": True},
+}
+LISTED: Final = {"tasks", "sandboxes", "events", "approvals", "branches", "letters"}
+ROUTES: Final = sorted(
+    (method.upper(), path, operation["operationId"])
+    for path, methods in document()["paths"].items()
+    for method, operation in methods.items()
+)
+
+
+async def answers(api: Api) -> dict[str, tuple[int, Any]]:
+    """What each route says of objects that the project does not have, by the name of its operation."""
+    found = {}
+    for method, path, operation in ROUTES:
+        if operation in {"submit_task", "stream_events"}:
+            continue  # the one creates, the other has no end: both are of the token's own project
+        filled = re.sub(r"\{(\w+)\}", lambda name: NAMES[name[1]], path)
+        status, body, _ = await api.call(method, filled, json=BODIES.get(operation))
+        found[operation] = status, body
+    return found
+
+
+async def test_every_route_is_closed_without_a_valid_token(api: Api, herd: Broker, client: Herd) -> None:
+    """No route, existing or not, shows anything to a request without a token, or with one that is revoked."""
+    revoked = (await client.create_token("soon-revoked", "operate")).text
+    assert (await Api(api.url, api.session, revoked).call("GET", "/api/v1/tasks"))[0] == 200
+    await client.revoke_token("soon-revoked")
+    for token in ("", "shd_p1_" + "A" * 43, revoked):
+        outsider = Api(api.url, api.session, token)
+        for _, path, _ in [*ROUTES, ("GET", "/nowhere", ""), ("GET", "/api/v1/openapi.json", "")]:
+            status, body, headers = await outsider.call("GET", path.replace("{", "").replace("}", ""))
+            assert (status, body["code"], headers["WWW-Authenticate"]) == (401, "refused", "Bearer"), path
+    names = {one.name for one in (await client.tokens()).tokens}
+    assert names == {"all"}
+
+
+async def test_other_projects_token_finds_nothing(api: Api, herd: Broker, http: aiohttp.ClientSession) -> None:
+    """By every route of the table, an object of a project is unknown to the token of another one."""
+    async with Herd.connect(herd_context(herd, OTHER)) as other:
+        stranger = Api(api.url, http, (await other.create_token("all", "operate")).text)
+    status, found, _ = await api.call("POST", "/api/v1/tasks", json=BODIES["submit_task"], params={"name": "task-mine"})
+    assert status == 202, found
+    await eventually(lambda: _is_listed(api, "task-mine"), "the task is listed")
+    NAMES["task"] = "task-mine"
+    for operation, (status, body) in (await answers(stranger)).items():
+        listed = LISTED & set(body if isinstance(body, dict) else ())
+        if listed:
+            assert not any(body[name] for name in listed), operation
+        elif operation in {"poll_messages", "post_event"}:
+            assert status == 410
+        elif operation in {"health", "sandboxes_health", "budgets", "audit", "monitor_report"}:
+            assert "task-mine" not in str(body)
+        else:
+            assert (status, body["code"]) == (404, "not_found"), (operation, body)
+    assert (await api.call("GET", "/api/v1/tasks/task-mine"))[0] == 200
+
+
+async def _is_listed(api: Api, task: str) -> bool:
+    return task in str((await api.call("GET", "/api/v1/tasks"))[1])
+
+
+async def test_roles_bounds_and_hosts_are_enforced(api: Api, client: Herd, http: aiohttp.ClientSession) -> None:
+    """A reader may not work; a body that is too large and another host are refused."""
+    reader = Api(api.url, http, (await client.create_token("reader", "read")).text)
+    for operation in ("tasks", f"sandboxes/{SANDBOX}/messages"):
+        status, body, _ = await reader.call("POST", f"/api/v1/{operation}", json=BODIES["submit_task"])
+        assert (status, "--role work" in body["remedy"]) == (403, True)
+    assert (await reader.call("GET", "/api/v1/audit"))[0] == 403
+    assert (await reader.call("DELETE", "/api/v1/tasks"))[0] == 405
+    large = b'{"text": "' + b"x" * MAX_BODY + b'"}'
+    for data in (large, _chunks(large)):
+        status, body, _ = await api.call("POST", "/api/v1/tasks", data=data)
+        assert (status, body["code"]) == (413, "too_large")
+    for host in ("evil.example", "localhost.evil.example"):
+        status, body, _ = await api.call("GET", "/api/v1/tasks", headers={"Host": host})
+        assert (status, body["field"]) == (421, "Host")
+    status, body, _ = await api.call("POST", "/api/v1/tasks", json={"text": "x", "harnes": {"secret": "hunter2"}})
+    assert (status, body["code"], "hunter2" in str(body)) == (422, "invalid_field", False)
+
+
+async def _chunks(data: bytes) -> Any:
+    for start in range(0, len(data), 65_536):
+        yield data[start : start + 65_536]

@@ -1,0 +1,197 @@
+"""What the gateway decides without a broker: who is who, where a stream begins, and what a client gets when."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from gateway.access import AccessError, Caller, caller_of, check_role, digest_of
+from gateway.cursors import Start, cursor, start_of
+from gateway.guard import Guard, is_known_host
+from gateway.live import EventSource, FrameQueue
+from gateway.problems import STATUS, problem_of, problem_response
+from gateway.sessions import command_id, derived_name
+from gateway.stream_reader import Frame, StreamState, epoch_of
+from sandherd.bus.direct_get import StoredMessage
+from sandherd.contracts.errors import Code, Problem
+from sandherd.contracts.names import safe_name
+from sandherd.contracts.records import AccessRole, SharedAccessToken
+
+GOLDEN = Path(__file__).parents[3] / "libs/sandherd/contracts/golden/v1"
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+STATE = StreamState("77", 10, 20)
+TOKEN = SharedAccessToken(project="p1", token="ci", role="work", expires_at=NOW + timedelta(seconds=1))
+
+
+def caller(role: str) -> Caller:
+    return caller_of(TOKEN.model_copy(update={"role": role}), "p1", "d", NOW)
+
+
+def test_only_a_bearer_token_of_the_right_form_is_looked_up() -> None:
+    """The project is a part of the token; anything else is refused before the bucket is read."""
+    text = f"shd_my-project_{'A' * 43}"
+    assert digest_of(f"Bearer {text}")[0] == "my-project"
+    assert digest_of(f"bearer {text}") != digest_of(f"Bearer {text[:-1]}B")
+    for header in ("", text, f"Basic {text}", f"Bearer {text}x", "Bearer shd_*_" + "A" * 43, f"Bearer {text}\n.>"):
+        with pytest.raises(AccessError) as refused:
+            digest_of(header)
+        assert refused.value.status == 401
+
+
+def test_token_is_valid_in_its_project_until_it_expires() -> None:
+    """An expired, unknown or foreign token is refused, at the very moment of its expiry."""
+    assert caller_of(TOKEN, "p1", "d", NOW).name == "token:ci"
+    for record, project, now in ((None, "p1", NOW), (TOKEN, "p2", NOW), (TOKEN, "p1", TOKEN.expires_at)):
+        with pytest.raises(AccessError) as refused:
+            caller_of(record, project, "d", now)
+        assert refused.value.status == 401
+
+
+def test_each_role_includes_those_before_it() -> None:
+    """A lower role is refused with 403 and the remedy."""
+    roles: tuple[AccessRole, ...] = ("read", "work", "approve", "operate")
+    for index, role in enumerate(roles):
+        for needed in roles[: index + 1]:
+            check_role(caller(role), needed)
+        for needed in roles[index + 1 :]:
+            with pytest.raises(AccessError) as refused:
+                check_role(caller(role), needed)
+            assert (refused.value.status, needed in str(refused.value.problem.remedy)) == (403, True)
+
+
+def test_stream_begins_behind_the_position_or_says_why_not() -> None:
+    """Every position that the stream can't continue gets a reason, and begins with new events."""
+    assert start_of(None, STATE) == Start(20)
+    assert [start_of(cursor("77", after), STATE) for after in (9, 15, 20)] == [Start(9), Start(15), Start(20)]
+    for wanted in (cursor("76", 15), cursor("77", 8), cursor("77", 21), "15", "77-x", "", "77-" + "9" * 40):
+        start = start_of(wanted, STATE)
+        assert start.after == 20
+        assert start.resync
+
+
+def test_epoch_differs_for_streams_created_at_different_moments() -> None:
+    """Nanoseconds count, and the text is part of a position."""
+    first, second = epoch_of("2026-11-28T01:44:47.550141001Z"), epoch_of("2026-11-28T01:44:47.550141002Z")
+    assert first != second
+    assert start_of(cursor(first, 3), StreamState(first, 1, 5)) == Start(3)
+
+
+def frame(sequence: int, entity: str = "sbx-1") -> Frame:
+    return Frame(sequence, entity, "agent.message", "{}", NOW)
+
+
+async def test_queue_gives_its_entitys_frames_and_reports_a_slow_reader() -> None:
+    """What does not fit is not queued: the client is disconnected, and continues from its position."""
+    queue = FrameQueue("sbx-1", 1, maximum=2)
+    queue.offer(frame(1, "sbx-2"))
+    queue.offer(frame(2))
+    queue.offer(frame(3))
+    assert not queue.overflowed.is_set()
+    queue.offer(frame(4))
+    assert queue.overflowed.is_set()
+    taken = [await queue.take(0.01) for _ in range(3)]
+    assert [one.sequence if one else None for one in taken] == [2, 3, None]
+
+
+@pytest.mark.parametrize(
+    ("header", "known"),
+    [
+        ("localhost:8765", True),
+        ("127.0.0.1", True),
+        ("[::1]:80", True),
+        ("API.example:1", True),
+        ("evil.example", False),
+        ("localhost.evil.example", False),
+        ("", False),
+        ("localhost:80@evil.example", False),
+    ],
+)
+def test_only_known_hosts_are_served(header: str, *, known: bool) -> None:
+    """A name that resolves to the loopback is refused, so that no web page reaches the API by rebinding."""
+    assert is_known_host(header, frozenset({"localhost", "127.0.0.1", "[::1]", "api.example"})) is known
+
+
+async def test_requests_of_one_token_are_limited() -> None:
+    """Above its rate a token gets 429 with the time to wait, and another token is served."""
+
+    class Tokens:
+        async def authenticate(self, authorization: str) -> Caller:
+            return Caller("p1", authorization, "read", authorization, NOW)
+
+    async def inner(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    statuses: list[int] = []
+    sent: list[Any] = []
+    tokens: Any = Tokens
+    guard = Guard(inner, tokens, hosts=frozenset(), per_second=0.6, measured=lambda status, _: statuses.append(status))
+    for token in (b"one", b"one", b"two"):
+        headers = [(b"host", b"localhost"), (b"authorization", token)]
+        await guard({"type": "http", "method": "GET", "path": "/api/v1/tasks", "headers": headers}, receive, send)
+    assert statuses == [200, 429, 200]
+    refused = next(dict(one["headers"]) for one in sent if one.get("status") == 429)
+    assert int(refused[b"retry-after"]) >= 1
+
+
+def test_names_and_ids_of_a_key_are_its_own() -> None:
+    """The same key gives the same name and id in one project, and others elsewhere."""
+    assert safe_name(derived_name("p1", "key")) == derived_name("p1", "key")
+    assert len({derived_name("p1", "key"), derived_name("p2", "key"), derived_name("p1", "key2")}) == 3
+    assert command_id("p1", "POST", "/x", "key") == command_id("p1", "POST", "/x", "key")
+    assert command_id("p1", "POST", "/x", "key") != command_id("p1", "POST", "/y", "key")
+    assert (command_id("a").version, command_id("a").variant) == (8, "specified in RFC 4122")
+
+
+def test_every_code_has_a_status_and_busy_has_retry_after() -> None:
+    """An error of any service becomes problem+json."""
+    assert STATUS.keys() == set(Code)
+    busy = Problem(code=Code.BUSY, message="later", retry_after_seconds=1.2)
+    response = problem_response(busy)
+    assert (response.status_code, response.headers["retry-after"]) == (503, "2")
+    assert b'"remedy": "retry"' in problem_response(problem_of(Code.REFUSED, "no", remedy="retry")).body
+
+
+async def test_event_that_was_read_from_the_stream_is_not_repeated_by_the_feed() -> None:
+    """A client may have read further than the shared feed when it joins: each event comes once all the same."""
+
+    class Reader:
+        async def batch(self, _subject: str, first: int) -> list[StoredMessage]:
+            return [one for one in stored if one.sequence >= first]
+
+    class Feed:
+        clients: ClassVar[set[FrameQueue]] = set()
+
+        def join(self, entity: str | None) -> FrameQueue:
+            queue = FrameQueue(entity, 2)
+            for number in (2, 3):  # the feed is behind: it reads 2 after the client did
+                queue.offer(frame(number, "task-1"))
+            return queue
+
+    data = golden("events/task.cancelled.json")
+    subject = f"sandherd.v1.event.demo.{data['subject']}.task.cancelled"
+    stored = [StoredMessage(number, subject, NOW, {}, encoded(data)) for number in (1, 2)]
+    feed: Any = Feed()
+    reader: Any = Reader()
+    got = []
+    async for one in EventSource(feed, reader, "demo", None).frames(0, 0.01, lambda _queue: None):
+        if one is None:
+            break
+        got.append(one.sequence)
+    assert got == [1, 2, 3]
+
+
+def golden(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((GOLDEN / name).read_text())
+    return found
+
+
+def encoded(document: dict[str, Any]) -> bytes:
+    return json.dumps(document).encode()
