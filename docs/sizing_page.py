@@ -38,9 +38,7 @@ def sizing() -> str:
         KUBERNETES.format(renewals=60 / WATCH, minutes=WATCH // 60, stale=STALE),
         "## Throughput and latency\n",
         table(("what", "figure", "measured"), through(figures)),
-        "## The monitor\n",
-        table(("what", "figure", "target", "measured"), monitor(figures)),
-        MONITOR,
+        *monitor_section(figures),
         "## On disk\n",
         disk(figures),
     )
@@ -131,6 +129,13 @@ def through(figures: Figures) -> Iterator[Row]:
         ("message.delivery", "delivery of a message to an agent"),
     ):
         yield says, spread(figures[name]["value"]), figures[name]["on"]
+
+
+def monitor_section(figures: Figures) -> tuple[str, ...]:
+    """The figures of the monitor, if there are any."""
+    rows = list(monitor(figures))
+    shown = table(("what", "figure", "target", "measured"), rows)
+    return ("## The monitor\n", shown, MONITOR) if rows else ()
 
 
 def monitor(figures: Figures) -> Iterator[Row]:

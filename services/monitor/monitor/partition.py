@@ -1,6 +1,8 @@
 """One partition while its lease is held: the state of its sandboxes, and what is done for them."""
 
 import asyncio
+import math
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -19,6 +21,7 @@ from monitor.facts import Key, ObservedEvent
 from monitor.herd import Herd
 from monitor.partition_plan import PartitionId
 from monitor.rule_set import RuleSet
+from monitor.snapshot import EVERY, is_due
 from monitor.snapshot_store import Snapshots, SnapshotStore
 from monitor.summary_writer import SummaryWriter
 from sandherd.bus.connection import Bus
@@ -29,7 +32,6 @@ from sandherd.contracts.events.monitor import MonitorFindingAssessed
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
-SNAPSHOT_EVERY: Final = 15.0
 _LEASE_CHECKED_EVERY: Final = 0.5
 _NO_REPLY: Final = (nats.js.errors.Error, nats.errors.Error, asyncio.TimeoutError, OSError)
 _log: Final = logs.get("watch")
@@ -184,13 +186,20 @@ class Partition:
     async def _save_on(self) -> None:
         """Save at once when it has caught up: a successor need not read it again even if this replica ends soon."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(SNAPSHOT_EVERY):
+            async with asyncio.timeout(EVERY):
                 await self.caught_up.wait()
+        saved_at = -math.inf
         while True:
             self._lease.check()
-            await self._save()
-            await asyncio.sleep(SNAPSHOT_EVERY)
+            if is_due(self._unsaved, time.monotonic() - saved_at, self._snapshots.took):
+                await self._save()
+                saved_at = time.monotonic()
+            await asyncio.sleep(1)
+
+    @property
+    def _unsaved(self) -> int:
+        return self.herd.position - self._snapshots.position
 
     async def _save(self) -> None:
-        if self.herd.position > self._snapshots.position:
+        if self._unsaved > 0:
             await self._snapshots.save(self.herd, self._lease.fence)

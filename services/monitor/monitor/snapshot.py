@@ -24,6 +24,13 @@ VERSION: Final = 7
 from its start."""
 PIECE_BYTES: Final = 512 * 1024
 MAX_BYTES: Final = 1024 * 1024 * 1024
+EVERY: Final = 15.0
+"""Maximum seconds between two snapshots of a partition, if there are events."""
+_MANY: Final = 3000
+"""Unsaved events after which one is saved earlier, because a successor has to read them before it can act."""
+_SOONEST: Final = 3.0
+_SHARE: Final = 400
+"""How many times longer than it took is waited until the next one; a replica may have many partitions."""
 
 
 class SnapshotError(Exception):
@@ -55,6 +62,11 @@ class _Content(BaseModel):
 
 _CONTENT: Final = TypeAdapter(_Content)
 _adapters: Final[dict[type[Any], TypeAdapter[dict[str, Any]]]] = {}
+
+
+def is_due(unsaved: int, since: float, took: float) -> bool:
+    """Whether to save now: by the number of events since the last snapshot, its age, and the seconds that it took."""
+    return unsaved > 0 and (since >= EVERY or (unsaved >= _MANY and since >= max(_SOONEST, took * _SHARE)))
 
 
 def pack(herd: Herd, generation: str) -> tuple[Manifest, list[bytes]]:

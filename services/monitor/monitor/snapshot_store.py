@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
@@ -110,6 +111,8 @@ class SnapshotStore:
         self._last: Manifest | None = None
         self.position = 0
         """The stream sequence of the last event in the snapshot."""
+        self.took = 0.0
+        """Seconds of CPU that it took to pack the last one."""
 
     async def restore(self) -> Herd:
         """The state of the partition as it was last saved; an empty one if there is no usable snapshot.
@@ -140,7 +143,9 @@ class SnapshotStore:
 
     async def save(self, herd: Herd, fence: int) -> None:
         """Store the herd as it is now. A failure is logged; the next save makes up for it."""
+        begun = time.process_time()
         manifest, pieces = pack(herd, self._next_generation(fence))
+        self.took = time.process_time() - begun
         try:
             for number, piece in enumerate(pieces):
                 await self._publish(piece_key(self._place, manifest.generation, number), piece)

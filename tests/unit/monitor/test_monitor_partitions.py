@@ -23,7 +23,7 @@ from monitor.partition_plan import (
 )
 from monitor.rule_set import ALL
 from monitor.shares import TTL, Shares
-from monitor.snapshot import merged, replaced, sources
+from monitor.snapshot import is_due, merged, replaced, sources
 from sandherd.bus.lease import Lease
 
 COUNT = 8
@@ -203,6 +203,16 @@ def test_partition_begins_with_its_sandboxes_of_all_former_ones() -> None:
         for key, state in dict(herd.live).items():
             assert herd.fold(ObservedEvent(*key, "agent.completed", 100, NOW)) is state
     assert sum(len(herd.unwritten) for herd in herds) == 1
+
+
+def test_many_events_are_saved_early_if_that_is_cheap() -> None:
+    """A successor reads few events then; large snapshots are saved every 15 s, and take a small part of the CPU."""
+    assert not is_due(unsaved=0, since=60, took=0)
+    assert is_due(unsaved=1, since=15, took=0.5)
+    assert not is_due(unsaved=2999, since=14, took=0.001)
+    assert is_due(unsaved=3000, since=3, took=0.005)
+    assert not is_due(unsaved=3000, since=2, took=0.005)
+    assert not is_due(unsaved=9000, since=9, took=0.2)
 
 
 def test_snapshots_of_a_former_layout_are_deleted_when_all_partitions_have_their_own() -> None:
