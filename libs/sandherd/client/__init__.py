@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from sandherd.client.access_tokens import NewToken
     from sandherd.client.artifacts import EventArtifact
     from sandherd.client.context import Context
     from sandherd.client.errors import HerdError, NotReachedError, ServiceAwayError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from sandherd.contracts.commands import SandboxSpec, SendableMessageType, TaskSpec
     from sandherd.contracts.errors import Code, Problem
     from sandherd.contracts.events import ArtifactRef
+    from sandherd.contracts.records import AccessRole
     from sandherd.contracts.repositories import Repository
     from sandherd.contracts.requests import (
         AgentServerView,
@@ -72,6 +74,8 @@ if TYPE_CHECKING:
         SubscriptionList,
         TaskView,
         TerminalSize,
+        TokenList,
+        TokenView,
         Trajectory,
         UnsubscribeResult,
         UsageList,
@@ -81,6 +85,7 @@ if TYPE_CHECKING:
     from sandherd.contracts.states import ApprovalState, BranchState, SandboxState, TaskState
 
 __all__ = [
+    "AccessRole",
     "AgentServerView",
     "ApprovalList",
     "ApprovalState",
@@ -116,6 +121,7 @@ __all__ = [
     "MonitorReport",
     "MonitorView",
     "Moved",
+    "NewToken",
     "NotReachedError",
     "OnProgress",
     "OutputChunk",
@@ -159,6 +165,8 @@ __all__ = [
     "TaskState",
     "TaskView",
     "TerminalSize",
+    "TokenList",
+    "TokenView",
     "Trajectory",
     "UnsubscribeResult",
     "UsageList",
@@ -170,6 +178,7 @@ __all__ = [
 ]
 
 _NAMES: Final = {
+    "sandherd.client.access_tokens": "NewToken",
     "sandherd.client.artifacts": "EventArtifact",
     "sandherd.client.context": "Context",
     "sandherd.client.errors": "HerdError NotReachedError ServiceAwayError",
@@ -199,13 +208,14 @@ _NAMES: Final = {
     "sandherd.contracts.commands": "SandboxSpec SendableMessageType TaskSpec",
     "sandherd.contracts.errors": "Code Problem",
     "sandherd.contracts.events": "ArtifactRef",
+    "sandherd.contracts.records": "AccessRole",
     "sandherd.contracts.requests": "AgentServerView ApprovalList Audit BranchList BranchView BudgetList Catalogue "
     "DeadLetter DeadLetters ExecOutput "
     "ExecState FileList FileRead FileWritten MonitorReport MonitorView OutputChunk "
     "ProjectField ProjectView PruneResult RequeueResult "
     "SandboxView ScheduleDeleted ScheduleList ScheduleTriggered ScheduleView SecretDeleted "
-    "SecretList SecretView StoredEvent Subscription SubscriptionList TaskView TerminalSize Trajectory "
-    "UnsubscribeResult UsageList",
+    "SecretList SecretView StoredEvent Subscription SubscriptionList TaskView TerminalSize TokenList TokenView "
+    "Trajectory UnsubscribeResult UsageList",
     "sandherd.contracts.repositories": "Repository",
     "sandherd.contracts.resume": "Resume",
     "sandherd.contracts.schedules": "Overlap",

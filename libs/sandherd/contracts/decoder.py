@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sandherd.contracts.envelope import Envelope, parse, parse_separately, schema_urn
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.events import EventData, event_model
+from sandherd.contracts.events import EventData, base, event_model
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.subjects import BY_NAME, MessageKind, read_event_subject
 
@@ -25,7 +25,7 @@ def read_event(subject: str, document: bytes, *, separately: bool = False) -> En
     `separately` is for a program that reads a small number of events of each type (`envelope.parse_separately`).
     """
     project, entity, event_type = read_event_subject(subject)
-    model = event_model(event_type)
+    model = base.EVENTS.get(event_type) or event_model(event_type)
     if model is None:
         raise ContractError(
             Code.UNKNOWN_TYPE,

@@ -35,7 +35,7 @@ OTHERS: Final = {None, "TEXT", "SECONDS", "CURSOR", "DIR", "FILE", "TIME", "NUMB
     "PATH", "IMAGE", "OS/MACHINE", "VERSION", "-- PROGRAM…", "TOOL", "FIELD=VALUE", "SIZE", "N", "COMMAND", "WORDS",
     "DOLLARS", "[LOCAL:]REMOTE…", "URL", "new|all|SEQ|TIME", "GROUP", "KEY=VALUE", "FILE|-", "FIELD", "TIMES", "ZONE",
     "FILE|-- OPTIONS…", "BRANCH", "RULE", "BRANCH|TASK", "ID", "URL|PATH", "LIMITS", "GLOB",
-    "PATTERN", "[FILE|-]…", "RULE.THRESHOLD=VALUE"}  # fmt: skip
+    "DURATION", "ROLE", "PATTERN", "[FILE|-]…", "RULE.THRESHOLD=VALUE"}  # fmt: skip
 """What is no name: numbers, texts, and what names something on the machine of whoever types it. Branches, tickets and
 repositories have rules of git: `test_client_repository_options.py`."""
 

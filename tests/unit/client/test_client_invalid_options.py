@@ -55,7 +55,7 @@ COMMAND = ["--", "true"]
         (["--credentials", "", "status"], "'--credentials': it must not be empty"),
         (["status", "--home", "x"], "--home goes before the command: `sandherd --home VALUE status`"),
         (["tasks", "list", "--context", "x"], "`sandherd --context VALUE tasks list`"),
-        (["tsks"], "Did you mean 'tasks'? See `sandherd --help`"),
+        (["tasklist"], "Did you mean 'tasks'? See `sandherd --help`"),
         (["secrets", "set", "a", "p4ss"], "a secret's value is no argument, which other users could read"),
     ],
 )

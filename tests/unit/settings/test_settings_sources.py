@@ -266,12 +266,9 @@ BAD |= {name: "a name" for name in NAMES if name.startswith("daytona_") and name
 """A text that is no value of the setting, where there is such a text."""
 TAKES_ANY = {"credentials", "home", "database_url", "http_host", "http_port_file", "identity_dir"}
 TAKES_ANY |= {"otlp_endpoint", "toolchains", "kubernetes_config", "remote_command"}
-TAKES_ANY |= {"git_credentials", "repository_approval", "pull_request_labels", "pull_request_title"}
-TAKES_ANY |= {"pull_request_body"}
+TAKES_ANY |= {"pull_request_body", "pull_request_labels", "pull_request_title"}
 TAKES_ANY |= {"git_credentials", "repository_approval", "forge_tokens", "github_app_key", "signing_key"}
-TAKES_ANY |= {"gateway_host", "gateway_port_file"}
-TAKES_ANY |= {"git_credentials", "repository_approval", "forge_tokens", "github_app_key"}
-TAKES_ANY |= {"sandbox_nats_ca", "sandbox_nats_cert", "sandbox_nats_key"}
+TAKES_ANY |= {"gateway_host", "gateway_port_file", "sandbox_nats_ca", "sandbox_nats_cert", "sandbox_nats_key"}
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,8 @@ def test_identity_and_deployment_are_private(tmp_path: Path, umask: int) -> None
     """Modes are 0700 and 0600 except for the files of the broker's own user, which contain no secret."""
     HerdIdentity(tmp_path / "herd" / "identity").create(1)
     Deployment(tmp_path / "site" / "one").make(["alpha"], 1)
-    readable = {"site/one/nats": 0o755, "site/one/nats/nats.conf": 0o644, "site/one/nats/accounts.json": 0o644}
+    broker = {f"site/one/nats/{name}": 0o644 for name in ("nats.conf", "accounts.json", "values.json")}
+    readable = {"site/one/nats": 0o755, **broker}
     for path, mode in modes(tmp_path).items():
         wanted = 0o700 if (tmp_path / path).is_dir() else 0o600
         assert mode == readable.get(path, wanted), path

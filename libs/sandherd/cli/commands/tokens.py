@@ -17,7 +17,14 @@ app = group("Access tokens of the HTTP API: create, list, revoke.", "sandherd to
 HEADER = ("NAME", "ROLE", "CREATED", "EXPIRES", "BY")
 _QUARTER = Span(90 * 86_400)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Lower-case letters, digits and -.")]
+
+def _checked(name: str) -> str:
+    from sandherd.client.errors import checked_name
+
+    return checked_name(name, "token")
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Lower-case letters, digits and -.", callback=_checked)]
 
 
 def _role(value: str) -> "AccessRole":
