@@ -82,7 +82,7 @@ async def test_filter_that_never_ends_is_ended_in_time(
     tree: AgentTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commits are saved without the rest."""
-    monkeypatch.setattr(branch_saver, "REST_SECONDS", 1.0)
+    monkeypatch.setattr(branch_saver, "REST_SECONDS", 8.0)  # a slow machine starts the filter in it
     await tree.check_out()
     (tree.work / ".git/filter").write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
     (tree.work / ".git/filter").chmod(0o755)
@@ -90,7 +90,7 @@ async def test_filter_that_never_ends_is_ended_in_time(
     tree.agent("git config filter.spy.clean $PWD/.git/filter; echo 'new filter=spy' > .gitattributes; echo 1 > new")
     saved = await tree.saved()
     assert (saved.commits, saved.committed_rest) == (1, False)
-    assert "what was not committed: it took longer than 1 s" in (saved.left_out or "")
+    assert "what was not committed: it took longer than 8 s" in (saved.left_out or "")
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from sandherd.contracts.requests.terminal import TerminalSize
+from sandherd.process_signals import send_group
 from sandherd_worker import confinement
 from sandherd_worker.access.command_terminal import Terminal, TerminalProtocol, take_control
 from sandherd_worker.harnesses.output import CHUNK_BYTES
@@ -65,6 +67,14 @@ class LaunchedCommand:
         # The reaper has reaped it; Popen must not wait for a process id that may be another process by now.
         self._process.returncode = self.exit.result() if self.exit.done() else 0
 
+    def abandon(self) -> None:
+        """Kill it, and close its pipes whether they are connected or not."""
+        send_group(self.leader, signal.SIGKILL)
+        self.close()
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
 
 async def launch(what: CommandLaunch, reaper: Reaper) -> LaunchedCommand:
     """Start it. Raises `OSError` or `ValueError` if it can't be started."""
@@ -88,8 +98,7 @@ async def launch(what: CommandLaunch, reaper: Reaper) -> LaunchedCommand:
             os.close(stdin)
     confinement.prefer_as_oom_victim(process.pid)
     launched = LaunchedCommand(process, reaper.exit_of(process.pid))
-    await launched.connect()
-    return launched
+    return await _connected(launched)
 
 
 async def _launch_with_terminal(what: CommandLaunch, size: TerminalSize, reaper: Reaper) -> LaunchedCommand:
@@ -113,7 +122,16 @@ async def _launch_with_terminal(what: CommandLaunch, size: TerminalSize, reaper:
         os.close(end)
     confinement.prefer_as_oom_victim(process.pid)
     launched = LaunchedCommand(process, reaper.exit_of(process.pid), terminal)
-    await launched.connect()
+    return await _connected(launched)
+
+
+async def _connected(launched: LaunchedCommand) -> LaunchedCommand:
+    """The same, with its pipes. A command whose launch is cancelled is killed: no one else knows of it."""
+    try:
+        await launched.connect()
+    except BaseException:  # it is raised again
+        launched.abandon()
+        raise
     return launched
 
 

@@ -1,0 +1,29 @@
+"""The launch of a command that is cancelled."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from sandherd_worker.access.command_launch import CommandLaunch, LaunchedCommand, launch
+from sandherd_worker.processes import Reaper
+
+
+async def test_command_of_a_cancelled_launch_is_killed(
+    reaper: Reaper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other part of the worker knows of it, so it would never end."""
+    begun = asyncio.get_running_loop().create_future()
+
+    async def connect(command: LaunchedCommand) -> None:
+        begun.set_result(command)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(LaunchedCommand, "connect", connect)
+    what = CommandLaunch(argv=["/bin/sleep", "600"], environment={}, folder=tmp_path, stdin=None)
+    launching = asyncio.create_task(launch(what, reaper))
+    command: LaunchedCommand = await begun
+    launching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await launching
+    assert await command.exit < 0
