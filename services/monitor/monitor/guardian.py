@@ -239,6 +239,12 @@ def to_send(state: SandboxActivity, now: datetime) -> Need | None:
     return found if sent is None or (now - sent).total_seconds() >= RESEND_AFTER else None
 
 
+def is_still_needed(state: SandboxActivity, steering: Steering, sending: Need) -> bool:
+    """Whether a command of this intervention is still the next one: what it leads to may have been read already."""
+    current = state.steering
+    return current is not None and current.correlation == steering.correlation and need(state) is sending
+
+
 def sent(state: SandboxActivity, sending: Need, now: datetime) -> SandboxActivity:
     """The state after a command was sent."""
     steering = state.steering
