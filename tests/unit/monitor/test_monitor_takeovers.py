@@ -1,5 +1,6 @@
 """What must hold while partitions move, while the broker does not respond, and while the monitor waits for a reply."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,10 +21,12 @@ from monitor.snapshot import pack
 from monitor.snapshot_store import Snapshots, manifest_key, piece_key
 from monitor.stream_follower import StreamFollower
 from monitor.watch import Watch
+from sandherd.bus.connection import Bus, ConnectionCallbacks, ConnectionLostError
 from sandherd.bus.consumers.pull import ConsumerUnresponsiveError
 from sandherd.bus.lease import LeaseLostError
 from sandherd.bus.publisher import EventPublisher
 from sandherd.contracts.commands import PauseSandbox, RequestApproval, SendMessage
+from sandherd.contracts.events.agent import AgentWaiting
 from sandherd.contracts.names import DerivedIds
 from sandherd.contracts.states import SandboxState
 from sandherd.telemetry.meters import Meters
@@ -124,6 +127,45 @@ async def test_next_command_does_not_wait_for_the_former_one_that_was_carried_ou
     await acting.enforce(KEY, NOW, None)
     await acting.enforce(KEY, NOW, None)
     assert broker.sent[-2:] == [PauseSandbox, RequestApproval]
+
+
+# --- after the lease is lost ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stored", [0, 1, 2], ids=["analysis", "decision", "command"])
+async def test_decision_is_not_published_again_after_the_lease_was_lost(story: Any, stored: int) -> None:
+    """The connection is lost before the acknowledgement, and another replica has acted when it is back.
+
+    What may be stored of it has a number that no other event of its source has.
+    """
+    bus: Any = Bus("test", ConnectionCallbacks())
+    lease: Any = Lease()
+    attempts: list[tuple[str, Any]] = []
+
+    async def publish(subject: str, payload: bytes, **_: Any) -> None:
+        attempts.append((subject, json.loads(payload)))
+        if len(attempts) == stored + 1:
+            lease.held = False
+            raise ConnectionLostError(subject)
+
+    async def connected() -> None:
+        return None
+
+    bus.publish, bus._until_connected = publish, connected
+    publisher = EventPublisher(bus, "monitor")
+    herd = Herd(rules=RULES)
+    for event in story.loop(4):
+        herd.fold(event)
+    actions = Actions(bus, publisher).while_held(lease)
+    acting = Enforcement(bus, lease, actions, Meters(CollectorRegistry()), herd)
+    with pytest.raises(LeaseLostError):
+        await acting.enforce(KEY, NOW, None)
+    assert len(attempts) == stored + 1
+    events = [found for subject, found in attempts if ".event." in subject]
+    await publisher.publish(AgentWaiting(reason="x"), project="p1", entity="sbx-1")
+    numbers = [(found["source"], found["sequence"]) for found in (*events, attempts[-1][1])]
+    assert len(set(numbers)) == len(numbers)
+    assert attempts[-1][1]["sequence"] == (1 if stored < 2 else 3)
 
 
 # --- the end of a sandbox by its record ----------------------------------------------------------------------------
