@@ -162,7 +162,7 @@ async def test_decision_is_not_published_again_after_the_lease_was_lost(story: A
         await acting.enforce(KEY, NOW, None)
     assert len(attempts) == stored + 1
     events = [found for subject, found in attempts if ".event." in subject]
-    await publisher.publish(AgentWaiting(reason="x"), project="p1", entity="sbx-1")
+    await publisher.publish(AgentWaiting(), project="p1", entity="sbx-1")
     numbers = [(found["source"], found["sequence"]) for found in (*events, attempts[-1][1])]
     assert len(set(numbers)) == len(numbers)
     assert attempts[-1][1]["sequence"] == (1 if stored < 2 else 3)
