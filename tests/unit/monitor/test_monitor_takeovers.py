@@ -20,6 +20,7 @@ from monitor.rule_set import ALL
 from monitor.snapshot import pack
 from monitor.snapshot_store import Snapshots, manifest_key, piece_key
 from monitor.stream_follower import StreamFollower
+from monitor.summary_writer import SummaryWriter
 from monitor.watch import Watch
 from sandherd.bus.connection import Bus, ConnectionCallbacks, ConnectionLostError
 from sandherd.bus.consumers.pull import ConsumerUnresponsiveError
@@ -215,6 +216,28 @@ async def test_each_snapshot_counts_from_its_own_position(monkeypatch: pytest.Mo
     own = [await snapshots.restore(place, {place: position}) for place, position in positions.items()]
     assert [herd.position for herd in own] == [1000, 900]
     assert len({id(herd) for herd in (*herds, *own)}) == 5
+
+
+# --- summaries -----------------------------------------------------------------------------------------------------
+
+
+async def test_summary_is_not_written_without_a_connection(story: Any) -> None:
+    """It would be sent when the connection is back, and overwrite the last summary that a successor has written."""
+    written: list[str] = []
+
+    async def publish(subject: str, *_: Any, **__: Any) -> None:
+        written.append(subject)
+
+    bus: Any = SimpleNamespace(connected=False, publish=publish)
+    lease: Any = Lease()
+    writer, herd = SummaryWriter(bus, lease), Herd(rules=RULES)
+    for event in story.loop(1):
+        herd.fold(event)
+    await writer.write(herd)
+    assert (written, herd.changed) == ([], {KEY})
+    bus.connected = True
+    await writer.write(herd)
+    assert (written, herd.changed) == (["$KV.summaries.p1.sbx-1"], set())
 
 
 # --- the stream ----------------------------------------------------------------------------------------------------
