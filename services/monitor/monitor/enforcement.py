@@ -150,7 +150,7 @@ class Enforcement:
         self._lease.check()
         await self._actions.send(state, state.steering, sending, now)
         current = self.herd.live.get(key)  # events were read meanwhile
-        if current is not None and guardian.is_still_needed(current, state.steering, sending):
+        if current is not None:
             self.herd.replace(guardian.sent(current, sending, now))
 
     def _suggest(self, key: Key, now: datetime) -> None:

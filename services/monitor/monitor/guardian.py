@@ -239,16 +239,10 @@ def to_send(state: SandboxActivity, now: datetime) -> Need | None:
     return found if sent is None or (now - sent).total_seconds() >= RESEND_AFTER else None
 
 
-def is_still_needed(state: SandboxActivity, steering: Steering, sending: Need) -> bool:
-    """Whether a command of this intervention is still the next one: what it leads to may have been read already."""
-    current = state.steering
-    return current is not None and current.correlation == steering.correlation and need(state) is sending
-
-
 def sent(state: SandboxActivity, sending: Need, now: datetime) -> SandboxActivity:
-    """The state after a command was sent."""
+    """The state after a command was sent; unchanged if what it leads to was read meanwhile."""
     steering = state.steering
-    if steering is None:
+    if steering is None or need(state) is not sending:
         return state
     cancelled = steering.cancelled or (sending is Need.RESUME and state.finished_at is not None)
     return state.changed(steering=replace(steering, sent_at=now, cancelled=cancelled))

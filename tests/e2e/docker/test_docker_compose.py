@@ -261,7 +261,7 @@ async def test_no_process_is_root_and_secrets_are_per_service(docker: Docker) ->
         assert (await shown(docker, service))["HostConfig"]["ReadonlyRootfs"]
         user, *seen[service] = (await said_in(docker, service, "id -u; find /run/sandherd* /herd -type f")).split()
         assert user == "10001"
-    names = ("account.json", "claims.creds", "connections.creds", "joiner.nk", "operator-signing.nk", "worker.nk")
+    names: tuple[str, ...] = ("account.json", "claims.creds", "connections.creds", "joiner.nk", "operator-signing.nk", "worker.nk")
     names += ("people.json",)
     keys = {f"/run/sandherd-keys/{name}" for name in names}
     for service in SERVICES:
