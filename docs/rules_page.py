@@ -121,7 +121,9 @@ of new calls does.
 **Outages.** A network, a server or the provider of the model that does not respond is no fault of the agent. Calls with
 the outcome `outage`, and requests to the provider that Claude repeats, are the finding `outage`, with evidence, until
 ten calls have ended otherwise. `monitor show`, `monitor report` and `sandherd_outage_sandboxes` have it. It is no rule:
-no event and no intervention follows, and rules leave out what an outage has prevented.
+no event and no intervention follows, and rules leave out what an outage has prevented, with one exception: for
+`no_progress` a prevented call is a call. An agent whose failures look like an outage, because it is one or because the
+texts of its commands do, is sent the message of that rule when it repeats them again and again without a pause.
 
 **Inspection.** `sandherd monitor show SANDBOX` (`Herd.monitored`, the request `monitor.show`) has the sandbox's phase,
 calls in flight, what its task has used of each kind of budget and the limits of its project, how far each rule is from
@@ -136,18 +138,21 @@ REPLICAS: Final = """## Several replicas
 
 Sandboxes are divided into `SANDHERD_MONITOR_PARTITIONS` partitions, by a checksum of project and name. Each partition
 has a lease, and each replica takes its even share of them; there should be at least as many partitions as replicas. A
-replica that is started gets its part, those of one that ends or is killed are taken over, and nothing else moves. Each
-partition has a snapshot of its own: its new holder reads what was stored since, and only then acts. A replica that was
-suspended for longer than its leases checks them before each action, and does nothing more.
+replica that is started gets its part, those of one that ends are taken over at once, those of one that is killed when
+its leases expire, within about 5 seconds, and nothing else moves. Each partition has a snapshot of its own: its new
+holder reads what was stored since, and only then acts. A replica that was suspended, or had no connection, for longer
+than its leases checks them before each attempt to publish, and does nothing more. A command that was stored twice
+nevertheless has the same id, and is carried out once.
 
 - `sandherd monitor show` is answered by the replica that holds the partition. If none does, the request is refused with
   `busy`. `/readyz` of a replica and the alert `SandherdPartitionsNotShared` report partitions without a holder.
-- Metrics of sandboxes are those of a replica's own; dashboards add them.
+- Metrics of sandboxes are those of a replica's own; dashboards add numbers, and show the greatest of ages and delays.
 - The Conductor and budgets are not divided: one replica does each, with a lease of its own (`monitor.conductor`,
   `monitor.budgets`), from the summaries of all sandboxes.
-- Change the number by restarting the replicas with it. Those with the new number wait until all with the former one
-  have ended; `monitor.watch` is the lease that decides which number counts. The new partitions begin with the snapshots
-  of the former ones. In the same way a version without partitions is replaced.
+- Change the number by restarting the replicas with it, one after the other or all together. The holder of the lease
+  `monitor.watch` decides which number counts: replicas with another one release what they hold, and wait. So at no time
+  do replicas with both numbers watch. The new partitions begin with the snapshots of the former ones. In the same way a
+  version without partitions is replaced.
 - The allowance of a model that assesses findings is that of the herd. Replicas that request an assessment at the same
   moment may exceed it by one each.
 

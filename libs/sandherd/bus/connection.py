@@ -194,14 +194,18 @@ class Bus:
         msg_id: str,
         headers: Mapping[str, str] | None = None,
         while_full: bool = True,
+        check: Callable[[], None] | None = None,
     ) -> Acknowledgement:
         """Publish until acknowledged, however long the broker is unavailable or, with `while_full`, the stream is full.
 
-        Raises `PublishRefusedError` and `SubjectFullError`, and without `while_full` also `StreamFullError`.
+        `check` is called before each attempt, and raises if this may not be published any more. Raises what it raises,
+        `PublishRefusedError` and `SubjectFullError`, and without `while_full` also `StreamFullError`.
         """
         attempt = 0
         while True:
             await self._until_connected()
+            if check is not None:
+                check()
             try:
                 return await self.publish(subject, payload, msg_id=msg_id, headers=headers)
             except ConnectionLostError:
@@ -219,15 +223,19 @@ class Bus:
             await asyncio.sleep(wait)
             attempt += 1
 
-    async def publish_event(self, event: Envelope[Any], *, while_full: bool = True) -> Acknowledgement:
+    async def publish_event(
+        self, event: Envelope[Any], *, while_full: bool = True, check: Callable[[], None] | None = None
+    ) -> Acknowledgement:
         """Publish an event until it is acknowledged; see `publish_stored`."""
-        subject = event_subject(event.project, event.subject, event.type)
-        return await self.publish_stored(subject, event.to_json(), msg_id=str(event.id), while_full=while_full)
+        subject, document = event_subject(event.project, event.subject, event.type), event.to_json()
+        return await self.publish_stored(subject, document, msg_id=str(event.id), while_full=while_full, check=check)
 
-    async def publish_command(self, command: Envelope[Any]) -> Acknowledgement:
+    async def publish_command(
+        self, command: Envelope[Any], *, check: Callable[[], None] | None = None
+    ) -> Acknowledgement:
         """Publish a command until it is acknowledged; see `publish_stored`."""
         subject = command_subject(command.type, command.project)
-        return await self.publish_stored(subject, command.to_json(), msg_id=str(command.id))
+        return await self.publish_stored(subject, command.to_json(), msg_id=str(command.id), check=check)
 
     async def request(
         self, subject: str, payload: bytes, *, timeout: float = 5.0, headers: dict[str, str] | None = None

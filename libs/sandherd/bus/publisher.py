@@ -1,10 +1,12 @@
 """A publisher whose events are numbered without a gap."""
 
 import asyncio
+from copy import copy
 from datetime import UTC, datetime
 from uuid import UUID
 
 from sandherd.bus.connection import Bus
+from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
 from sandherd.contracts.names import new_uuid
@@ -20,9 +22,22 @@ class EventPublisher:
 
     def __init__(self, bus: Bus, service: str, instance: str | None = None) -> None:
         self._bus = bus
-        self._turn = asyncio.Lock()
-        self.source = f"/sandherd/{service}/{instance or new_uuid()}"
-        self.sequence = 0
+        self._lease: Lease | None = None
+        self._numbers = _Numbers(service, instance or str(new_uuid()))
+
+    @property
+    def source(self) -> str:
+        """The source of its events."""
+        return self._numbers.source
+
+    def while_held(self, lease: Lease) -> "EventPublisher":
+        """The same source, for what may be published only while this lease is held.
+
+        Its `publish` raises `LeaseLostError`, also after attempts that were not acknowledged.
+        """
+        publisher = copy(self)
+        publisher._lease = lease  # noqa: SLF001  # of its own class
+        return publisher
 
     async def publish(
         self,
@@ -40,12 +55,13 @@ class EventPublisher:
 
         `id` is for an event that was decided before; it must not have been published.
         """
-        async with self._turn:
+        numbers, lease = self._numbers, self._lease
+        async with numbers.turn:
             event = wrap(
                 data,
                 data.type,
-                source=self.source,
-                sequence=self.sequence + 1,
+                source=numbers.source,
+                sequence=numbers.sequence + 1,
                 project=project,
                 subject=entity,
                 id=id,
@@ -54,6 +70,24 @@ class EventPublisher:
                 sandboxid=sandboxid,
                 traceparent=traceparent or current_traceparent(),
             )
-            await self._bus.publish_event(event)
-            self.sequence += 1
+            try:
+                await self._bus.publish_event(event, check=lease.check if lease else None)
+            except LeaseLostError:  # an attempt may be stored: its number is not used again
+                numbers.begin(str(new_uuid()))
+                raise
+            numbers.sequence += 1
             return event
+
+
+class _Numbers:
+    """The source of a publisher, and the number of its last event."""
+
+    def __init__(self, service: str, instance: str) -> None:
+        self._service = service
+        self.turn = asyncio.Lock()
+        self.begin(instance)
+
+    def begin(self, instance: str) -> None:
+        """Begin a new source."""
+        self.source = f"/sandherd/{self._service}/{instance}"
+        self.sequence = 0

@@ -1,8 +1,9 @@
 """How the monitor acts on a finding: it publishes an event, and a command to the service that can act."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from datetime import datetime
+from itertools import count
 from typing import Final
 
 from monitor import decision_events, findings, notices
@@ -15,6 +16,7 @@ from monitor.rule_set import RuleSet
 from monitor.rules.rule import Finding
 from monitor.state import Outcome, SandboxActivity, Steering
 from sandherd.bus.connection import Bus
+from sandherd.bus.lease import Lease
 from sandherd.bus.publisher import EventPublisher
 from sandherd.contracts.commands import (
     Command,
@@ -39,13 +41,29 @@ _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 class Actions:
-    """Publishes the monitor's decisions. The event is published first: by it, a lost command is published again."""
+    """Publishes the monitor's decisions. The event is published first: by it, a lost command is published again.
 
-    def __init__(self, bus: Bus, publisher: EventPublisher, notifications: Collection[NotificationKind] = ()) -> None:
+    With a lease nothing is published after that is lost, also not what was not acknowledged yet: `LeaseLostError`.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        publisher: EventPublisher,
+        notifications: Collection[NotificationKind] = (),
+        lease: Lease | None = None,
+    ) -> None:
         self._bus = bus
         self._notifications = notifications
-        self._publisher = publisher
-        self._commands = 0
+        self._publisher = publisher.while_held(lease) if lease else publisher
+        self._lease = lease
+        self._numbers = count(1)
+
+    def while_held(self, lease: Lease) -> "Actions":
+        """The same, as long as this lease is held."""
+        actions = Actions(self._bus, self._publisher, self._notifications, lease)
+        actions._numbers = self._numbers
+        return actions
 
     async def end(self, state: SandboxActivity, finding: Finding, now: datetime, rules: RuleSet) -> ObservedEvent:
         """Publish the finding, and command the sandbox's end. Returns the published event, to be folded in.
@@ -92,15 +110,11 @@ class Actions:
         )
         return await self._publish(state, data, now)
 
-    async def notify(self, herd: Herd, now: datetime, check: Callable[[], None]) -> list[Notice]:
-        """Publish the notices of `herd` that are wanted and recent, in order, and drop all. Returns those published.
-
-        `check` is called before each, and raises if this may not be done any more.
-        """
+    async def notify(self, herd: Herd, now: datetime) -> list[Notice]:
+        """Publish the notices of `herd` that are wanted and recent, in order, and drop all. Returns those published."""
         pending = list(herd.notices.values())
         published = notices.due(pending, self._notifications, now)
         for notice in published:
-            check()
             sandbox, task = notice.sandbox, notice.task
             await self._publisher.publish(
                 notice.event(), project=notice.project, entity=sandbox, sandboxid=sandbox, taskid=task
@@ -124,13 +138,12 @@ class Actions:
     async def _command(
         self, state: SandboxActivity, data: Command, now: datetime, since: datetime, *facts: object
     ) -> None:
-        self._commands += 1
         command: Envelope[Command] = wrap(
             data,
             data.type,
             id=self._bus.ids.derive(since, data.type, state.project, state.sandbox, *facts),
             source=self._publisher.source,
-            sequence=self._commands,
+            sequence=next(self._numbers),
             project=state.project,
             subject=state.sandbox,
             time=now,
@@ -138,7 +151,7 @@ class Actions:
             sandboxid=state.sandbox,
             traceparent=state.traceparent,
         )
-        await self._bus.publish_command(command)
+        await self._bus.publish_command(command, check=self._lease.check if self._lease else None)
 
 
 def _command_of(state: SandboxActivity, steering: Steering, sending: Need) -> Command:

@@ -4,8 +4,10 @@ The monitor's credential may create no consumer, so it can't use a watch of nats
 """
 
 import asyncio
+import json
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
 
 import nats.errors
 import nats.js.errors
@@ -99,14 +101,26 @@ class BucketWatch:
                 _log.warning("bucket not read, retrying", stream=self._reader.stream, error=repr(error))
             await asyncio.sleep(_POLL)
 
-    async def catch_up(self) -> None:
-        """Return when everything that is now in the bucket was reported. Raises one of `FAULTS`."""
-        last = (await self._bus.js.stream_info(self._reader.stream)).state.last_seq
+    async def catch_up(self) -> datetime:
+        """Return when everything that is now in the bucket was reported, with the broker's time of the request.
+
+        Raises one of `FAULTS`.
+        """
+        at, last = await self._end()
         empty = 0
         while self._reader.position < last and empty < _EMPTY_READS:
             if not await self._read():
                 empty += 1
                 await asyncio.sleep(_EMPTY_PAUSE)
+        return at
+
+    async def _end(self) -> tuple[datetime, int]:
+        """The broker's time, and the last revision in the bucket."""
+        reply = await self._bus.client.request(f"{self._bus.api}.STREAM.INFO.{self._reader.stream}", timeout=2)
+        info: dict[str, Any] = json.loads(reply.data)
+        if "error" in info:
+            raise nats.errors.Error(str(info["error"].get("description")))
+        return datetime.fromisoformat(info["ts"]).astimezone(UTC), int(info["state"]["last_seq"])
 
     async def _read(self) -> int:
         """Report the next entries. Returns how many."""

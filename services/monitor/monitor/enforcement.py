@@ -117,7 +117,7 @@ class Enforcement:
             _log.warning("sandbox record unreadable, finding not acted upon", sandbox=state.sandbox, error=repr(error))
             return False
         if recorded is None or recorded.state in SANDBOX_ENDED:
-            self.herd.remove(state.key)
+            self.herd.end(state.key)
         try:
             return recorded is not None and findings.still_holds(finding, recorded, now, self.herd.rules)
         except RuleFailedError as failure:
@@ -149,7 +149,9 @@ class Enforcement:
             return
         self._lease.check()
         await self._actions.send(state, state.steering, sending, now)
-        self.herd.replace(guardian.sent(state, sending, now))
+        current = self.herd.live.get(key)  # events were read meanwhile
+        if current is not None:
+            self.herd.replace(guardian.sent(current, sending, now))
 
     def _suggest(self, key: Key, now: datetime) -> None:
         """Have a soft pattern assessed."""

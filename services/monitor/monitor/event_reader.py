@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import nats.errors
+import nats.js.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
@@ -23,6 +24,7 @@ from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.bus.consumers.pull import ConsumerUnresponsiveError
 from sandherd.bus.direct_get import StoredMessage, read_batch, read_stored
+from sandherd.bus.kv import next_message
 from sandherd.contracts.headers import SEQUENCE_HEADER, STORED_SUBJECT
 from sandherd.contracts.streams import BY_STREAM, live_subject
 from sandherd.telemetry import logs
@@ -162,6 +164,16 @@ class EventReader:
             return None
         events = [_delivery(stored) for stored in batch if wanted(stored.subject)]
         return EventBatch(events, batch[-1].sequence, batch[-1].at)
+
+    async def has_after(self, first: int) -> bool:
+        """Whether the stream's leader has an event from this sequence on. Raises `ConsumerUnresponsiveError`."""
+        try:
+            await next_message(self._bus, STREAM, _ALL, first)
+        except nats.js.errors.NotFoundError:
+            return False
+        except _NO_REPLY as error:
+            raise ConsumerUnresponsiveError(f"{STREAM} can't be read: {error!r}") from error
+        return True
 
     async def ends(self) -> StreamEnds:
         """What the stream has now. Raises `ConsumerUnresponsiveError` if it does not respond."""

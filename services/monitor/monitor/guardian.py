@@ -240,9 +240,9 @@ def to_send(state: SandboxActivity, now: datetime) -> Need | None:
 
 
 def sent(state: SandboxActivity, sending: Need, now: datetime) -> SandboxActivity:
-    """The state after a command was sent."""
+    """The state after a command was sent; unchanged if what it leads to was read meanwhile."""
     steering = state.steering
-    if steering is None:
+    if steering is None or need(state) is not sending:
         return state
     cancelled = steering.cancelled or (sending is Need.RESUME and state.finished_at is not None)
     return state.changed(steering=replace(steering, sent_at=now, cancelled=cancelled))

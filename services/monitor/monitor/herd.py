@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
-from monitor import notices
+from monitor import interventions, notices
 from monitor.assessment.allowance import Allowance
 from monitor.evaluation import RuleFailedError, disabled
 from monitor.facts import Key, ObservedEvent
@@ -81,8 +81,15 @@ class Herd:
         if state is not None:
             self._store(disabled(state, failure))
 
+    def end(self, key: Key) -> None:
+        """Note the end of a sandbox by another source than the stream; it is removed once its intervention is over."""
+        state = self.live.get(key)
+        if state is not None:
+            self.changed.add(key)
+            self._store(state.changed(ended=True, steering=interventions.ended_with_sandbox(state)))
+
     def remove(self, key: Key) -> None:
-        """Stop watching a sandbox that has ended by another source than the stream."""
+        """Stop watching a sandbox that has ended."""
         state = self.live.pop(key, None)
         self.changed.discard(key)
         if state is not None:

@@ -89,6 +89,12 @@ def cut_short(state: SandboxActivity, seen: ObservedEvent, *, ended: bool) -> St
     return replace(steering, outcome="obeyed" if did_otherwise else "finished")
 
 
+def ended_with_sandbox(state: SandboxActivity) -> Steering | None:
+    """The intervention after its sandbox has ended, by the spawner's record."""
+    steering = state.steering
+    return steering if steering is None or steering.outcome is not None else replace(steering, outcome="finished")
+
+
 def paused(state: SandboxActivity) -> Steering | None:
     """The intervention after its sandbox was paused."""
     steering = state.steering

@@ -55,11 +55,11 @@ class Partition:
         self._bus = bus
         self._lease = lease
         self._rules = rules
-        self._actions = actions
+        self._actions = actions.while_held(lease)
         self._meters = meters
         self._snapshots: SnapshotStore = snapshots.of(place)
         self._summaries = SummaryWriter(bus, lease)
-        self._enforcement = Enforcement(bus, lease, actions, meters, Herd(rules=rules), assessor=assessor)
+        self._enforcement = Enforcement(bus, lease, self._actions, meters, Herd(rules=rules), assessor=assessor)
         self._acting = asyncio.Lock()
         self._ending = False
         self._touched: set[Key] = set()
@@ -160,7 +160,7 @@ class Partition:
         async with self._acting:
             if self._ending:
                 return
-            for notice in await self._actions.notify(self.herd, now, self._lease.check):
+            for notice in await self._actions.notify(self.herd, now):
                 self._meters.count("sandherd_notifications_total", kind=notice.kind)
 
     async def _enforce(self, keys: Iterable[Key], now: datetime, watching_since: datetime | None) -> None:

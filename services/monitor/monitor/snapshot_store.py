@@ -41,7 +41,8 @@ class Snapshots:
         self._bus = bus
         self._rules = rules
         self._one_at_a_time = asyncio.Lock()
-        self._unpacked: dict[str, Herd] = {}
+        self._unpacked: dict[Manifest, Herd] = {}
+        """By their manifests: the checksum alone is the same for all partitions without sandboxes."""
 
     def of(self, place: PartitionId) -> "SnapshotStore":
         """The store of one partition's snapshot, for one tenure."""
@@ -66,13 +67,13 @@ class Snapshots:
     async def _herd(self, place: PartitionId, *, shared: bool) -> Herd:
         async with self._one_at_a_time:
             manifest = Manifest.model_validate_json((await self._last(manifest_key(place))).data or b"")
-            if (known := self._unpacked.get(manifest.sha256)) is not None:
+            if shared and (known := self._unpacked.get(manifest)) is not None:
                 return known
             pieces = [piece async for piece in self._pieces(place, manifest)]
             herd = unpack(manifest, pieces, self._rules, _log_dropped)
             if shared:
-                self._unpacked[manifest.sha256] = herd
-                asyncio.get_running_loop().call_later(_SHARED_FOR, self._unpacked.pop, manifest.sha256, None)
+                self._unpacked[manifest] = herd
+                asyncio.get_running_loop().call_later(_SHARED_FOR, self._unpacked.pop, manifest, None)
             return herd
 
     async def _pieces(self, place: PartitionId, manifest: Manifest) -> AsyncIterator[bytes]:

@@ -25,7 +25,7 @@ _EVERYWHERE: Final = frozenset({*ENDS_ATTEMPT, MonitorFindingAssessed.type})
 _NEAR: Final = 20_000
 """Partitions that are behind the foremost by at most this many events catch up together with it."""
 _EMPTY_READS: Final = 3
-"""After this number, the last events were deleted; before, a replica of the stream may lag behind its leader."""
+"""After this number the leader of the stream is asked; a replica of it may lag behind."""
 _EMPTY_PAUSE: Final = 0.1
 OnRead = Callable[[Partition], Awaitable[None]]
 _log: Final = logs.get("watch")
@@ -152,36 +152,37 @@ class StreamFollower:
         foremost = max(part.herd.position for part in late)
         together = [part for part in late if foremost - part.herd.position <= _NEAR]
         first, numbers = min(part.herd.position for part in together) + 1, {part.place.number for part in together}
-        batch = None
-        if first <= self._end_for(together):
+        batch, end = None, self._end_for(together)
+        if first <= end:
             batch = await self.reader.stored(first, lambda subject: _concerns(subject, self._count, numbers))
-        is_end = batch is None and (first > self._end_for(together) or await self._is_end())
+        is_end = batch is None and (first > end or await self._is_end(first))
         together = [part for part in together if self.partitions.get(part.place.number) is part]
         if batch is not None:
             self._empty_reads = 0
             self._dispatch(batch, together)
-        joined = [part for part in together if self._joins(part, is_end=is_end)]
+        if is_end:
+            for part in together:
+                part.has_read(end)
+        joined = [part for part in together if self._joins(part)]
         for part in joined:
             await self._on_joined(part)
 
     def _end_for(self, parts: Sequence[Partition]) -> int:
         return max(self.position or 0, *(part.read_until or 0 for part in parts))
 
-    async def _is_end(self) -> bool:
-        """Whether nothing more comes, as the last events of the stream were deleted."""
+    async def _is_end(self, first: int) -> bool:
+        """Whether nothing more comes, as the last events of the stream were deleted. Its leader knows that."""
         self._empty_reads = (self._empty_reads + 1) % _EMPTY_READS
-        if self._empty_reads:
-            await asyncio.sleep(_EMPTY_PAUSE)
-        return not self._empty_reads
+        if not self._empty_reads and not await self.reader.has_after(first):
+            return True
+        await asyncio.sleep(_EMPTY_PAUSE)
+        return False
 
-    def _joins(self, part: Partition, *, is_end: bool) -> bool:
+    def _joins(self, part: Partition) -> bool:
         """Whether a partition has read all before the new events, in which it takes part then."""
         if self.position is None or part.read_until is None:
             return False
-        end = max(self.position, part.read_until)
-        if is_end:
-            part.has_read(end)
-        if part.herd.position >= end:
+        if part.herd.position >= max(self.position, part.read_until):
             part.caught_up.set()
         return not part.late
 

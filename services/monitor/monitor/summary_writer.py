@@ -47,6 +47,8 @@ class SummaryWriter:
 
     async def write(self, herd: Herd) -> None:
         """Write the summaries that are due. One that can't be written is written later. Raises `LeaseLostError`."""
+        if not self._bus.connected:  # it would be sent after a reconnect, over what a successor wrote
+            return
         due = summary.due(herd, self._written, time.monotonic(), _MAX_WRITES)
         for start in range(0, len(due), _AT_ONCE):
             self._lease.check()

@@ -137,7 +137,11 @@ class Watch:
     async def _now(self) -> _Now | None:
         """None while new events are not read."""
         position = self._follower.position
-        ends = await self._follower.reader.ends()
+        try:
+            ends = await self._follower.reader.ends()
+        except ConsumerUnresponsiveError:
+            self._reconnects = -1  # without its stream no worker can publish either
+            raise
         self._note_return(ends)
         partitions = self._follower.partitions.values()
         if position is None or not partitions or self._follower.reader.problem() is not None:
@@ -149,7 +153,7 @@ class Watch:
         return _Now(self._follower.read_at, all_read=False) if self._follower.read_at is not None else None
 
     def _note_return(self, ends: StreamEnds) -> None:
-        """Record the time of a start or reconnect: from then on, silence of a worker counts.
+        """Record the time of a start, a reconnect, or the return of the stream: then, silence of a worker counts.
 
         Also without a partition: one that is taken over from another replica was watched all the time.
         """

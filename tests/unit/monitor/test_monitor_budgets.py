@@ -1,23 +1,33 @@
 """Budgets: what projects are charged, what a task has used, and what follows when a limit is reached."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
 from monitor.budgets import decisions, ledger
 from monitor.budgets.amounts import NOTHING, SandboxUse, Used
 from monitor.budgets.book import Book
 from monitor.budgets.decisions import Limit
+from monitor.budgets.enforcement import BudgetEnforcement
 from monitor.budgets.ledger import Mark, ProjectLedger, TaskLedger
+from monitor.budgets.messages import BudgetMessages
+from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.budgets import BudgetLimits, HerdBudgets, WindowLimits
+from sandherd.contracts.commands import SendMessage
 from sandherd.contracts.model import MAX_WHOLE
+from sandherd.contracts.names import DerivedIds
 from sandherd.contracts.records import SandboxSummary, SandboxUsage
+from sandherd.telemetry.meters import Meters
+from tests.polling import eventually
 
 T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -122,6 +132,20 @@ def test_ended_sandboxes_are_dropped_and_not_charged_again() -> None:
     assert ledger.charged(dropped, [ended], later) is dropped
     other = ledger.charged(dropped, [use(Used(1), "sbx-2", sequence=41)], later)
     assert other.charged.keys() == {"sbx-2"}
+
+
+def test_sandbox_that_ends_beside_one_that_lingered_is_charged() -> None:
+    """One ended a day after its agent; the summary of another one, of an earlier event, is written after that."""
+    lingered = use(Used(7), state="ended", sequence=100)
+    now = T0 + timedelta(days=2)
+    first = ledger.charged(ProjectLedger(project="p1"), [lingered], now)
+    other = use(Used(5), "sbx-2", state="ended", sequence=99, at=172_700)
+    second = ledger.charged(first, [lingered, other], now + timedelta(seconds=5))
+    assert day(second, now).cost == 5
+    later = now + timedelta(days=2)
+    closed = ledger.charged(second, [lingered, other], later)
+    assert (closed.charged, closed.closed_through) == ({}, 100)
+    assert ledger.charged(closed, [lingered, other], later) is closed
 
 
 def test_wall_time_of_a_working_agent_passes_without_summaries() -> None:
@@ -258,6 +282,61 @@ def test_book_ignores_older_and_unreadable_summaries() -> None:
     assert book.uses_of("p1") == []
     assert ledger.used_by(book.task("p1", "t", T0).value).turns == 4
     assert list(book.live_tasks()) == [("p1", "t")]
+
+
+def test_use_of_a_task_does_not_decrease_if_the_monitor_has_lost_events() -> None:
+    """A snapshot could not be read and the stream was purged: the next summary has less. Also after a restart."""
+    book = Book(HerdBudgets())
+    book.change_summary("p1.sbx-1", summary(5, turns=40), 1)
+    charged = ledger.charged(book.project("p1").value, book.uses_of("p1"), T0)
+    book.change_summary("p1.sbx-1", summary(9, turns=3), 2)
+    assert ledger.used_by(book.task("p1", "t", T0).value).turns == 40
+    restarted = Book(HerdBudgets())
+    restarted.change_summary("p1.sbx-1", summary(9, turns=3), 2)
+    restarted.change_ledger(charged.key, charged.model_dump_json(exclude_defaults=True).encode(), 3)
+    assert ledger.used_by(restarted.task("p1", "t", T0).value).turns == 40
+
+
+async def test_each_pass_begins_with_what_is_stored_and_with_the_time_of_the_broker() -> None:
+    """Another replica has granted more before the time to end the work is over: the sandbox is not ended.
+
+    The clock of this replica is not read: it may be years from that of the broker, which dates the summaries.
+    """
+    book, sent, stored = Book(HerdBudgets()), [], dict[str, bytes]()
+    book.change_summary("p1.sbx-1", summary(5, turns=40, budget=BudgetLimits(turns=10), state="running"), 1)
+    known = book.task("p1", "t", T0).value
+    mark = Mark(at=T0, limit=10, used=40, published=True)
+    book.change_ledger(
+        known.key, known.model_copy(update={"marks": {"total.turns.exceeded": mark}}).model_dump_json().encode(), 2
+    )
+    passes: list[datetime] = []
+
+    async def publish_command(command: Any) -> None:
+        sent.append(type(command.data))
+
+    async def publish(subject: str, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(seq=9)
+
+    async def catch_up() -> datetime:
+        for key, document in stored.items():
+            book.change_ledger(key, document, 20)
+        passes.append(after(5 if not passes else 301))
+        return passes[-1]
+
+    bus: Any = SimpleNamespace(ids=DerivedIds(b"m"), publish_command=publish_command, publish=publish, connected=True)
+    lease: Any = SimpleNamespace(held=True, fence=1, check=lambda: None, wait_held=lambda: asyncio.sleep(0))
+    watch: Any = SimpleNamespace(catch_up=catch_up, changed=asyncio.Event())
+    meters = Meters(CollectorRegistry())
+    enforcement = BudgetEnforcement(bus, lease, book, BudgetMessages(bus, meters, 300), meters)
+    running = asyncio.create_task(enforcement.run((watch,), 3600))
+    await eventually(lambda: sent == [SendMessage])
+    granted = ledger.with_grant(book.tasks[known.key].value, "g1", BudgetLimits(turns=900))
+    stored[known.key] = granted.model_dump_json().encode()
+    watch.changed.set()
+    await eventually(lambda: len(passes) == 2 and not book.tasks[known.key].value.marks)
+    await cancel_and_wait([running])
+    assert sent == [SendMessage]
+    assert book.projects["p1"].value.charged["sbx-1"].used.wall_time == 301
 
 
 def test_herd_has_used_what_all_projects_have() -> None:

@@ -75,3 +75,14 @@ def test_other_messages_of_the_program_and_finished_agents_have_none(story: Stor
     assert outages(herd_after(story.seen("agent.started"), retried(story, "init"))) == []
     ended = herd_after(story.seen("agent.started"), retried(story), story.seen("agent.completed"))
     assert outages(ended) == []
+
+
+def test_loop_whose_failures_look_like_an_outage_is_found_by_one_rule(story: Story) -> None:
+    """The texts of its commands can't hide an agent that repeats them: it gets one message, from `no_progress`."""
+    events = [event for number in range(30) for event in failed(story, f"c{number}")]
+    for event in events:
+        if event.data.type == "agent.tool_use":
+            event.data.input["command"] = "curl http://x; echo HTTP 503; false"
+    herd = herd_after(*events)
+    view = inspection.view(herd.live[KEY], ALL, T0 + timedelta(seconds=1))
+    assert [one.rule for one in view.findings] == ["no_progress", "outage"]

@@ -1,7 +1,7 @@
 """Answers requests about budgets, from the buckets: by any replica."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from monitor.bucket_entries import FAULTS, BucketWatch
@@ -37,8 +37,7 @@ class BudgetRequestHandler:
 
     async def budgets(self, incoming: IncomingRequest[ListBudgets]) -> BudgetList:
         """The budgets of a project, or of all."""
-        await self._catch_up()
-        now, task = datetime.now(UTC), incoming.request.task
+        now, task = await self._catch_up(), incoming.request.task
         if task is not None:
             return BudgetList(budgets=self._of_task(_one(incoming.project), task, now))
         names = self._book.names() if incoming.project == FLEET else [incoming.project]
@@ -54,14 +53,12 @@ class BudgetRequestHandler:
 
     async def of_sandbox(self, project: str, task: str) -> list[BudgetLine]:
         """What limits the sandboxes of a task: what the task has used of each kind, and the limits of its project."""
-        await self._catch_up()
-        now = datetime.now(UTC)
+        now = await self._catch_up()
         return self._of_task(project, task, now) + _limited(self._of_project(project, now))
 
     async def reported(self, project: str) -> dict[str, list[BudgetLine]]:
         """The limits of a project, and those of its tasks that are nearly used; of `fleet`, of all, and of the herd."""
-        await self._catch_up()
-        now = datetime.now(UTC)
+        now = await self._catch_up()
         names = self._book.names() if project == FLEET else [project]
         found = {name: _limited(self._of_project(name, now)) for name in names}
         for held in self._book.tasks.values():
@@ -79,13 +76,12 @@ class BudgetRequestHandler:
         project, request = _one(incoming.project), incoming.request
         if not any(request.more.model_dump().values()):
             raise ContractError(Code.INVALID_FIELD, "nothing is granted", field="more", remedy="name an amount")
-        await self._catch_up()
+        now = await self._catch_up()
         uses = self._book.uses_of(project, request.task)
         if not uses and task_key(project, request.task) not in self._book.tasks:
             text = f"no sandbox of task {request.task} is known in project {project}"
             raise ContractError(Code.NOT_FOUND, text, field="task", remedy="list tasks with `sandherd tasks list`")
         for _ in range(_ATTEMPTS):
-            now = datetime.now(UTC)
             held = self._book.task(project, request.task, now)
             self._check_readable(held.value)
             ledger = with_grant(held.value, request.grant, request.more)
@@ -95,7 +91,7 @@ class BudgetRequestHandler:
                 raise _granted_often(request.task)
             if await self._write(ledger, held.revision):
                 break
-            await self._catch_up()
+            now = await self._catch_up()
         else:
             raise _unavailable("it changes all the time")
         latest = max(uses, key=lambda use: use.started_at, default=None)
@@ -116,8 +112,7 @@ class BudgetRequestHandler:
             await self._catch_up()
         else:
             raise _unavailable("it changes all the time")
-        await self._catch_up()
-        now = datetime.now(UTC)
+        now = await self._catch_up()
         return BudgetList(budgets=self._of_herd(now) if project == FLEET else self._of_project(project, now))
 
     def _of_task(self, project: str, task: str, now: datetime) -> list[BudgetLine]:
@@ -138,10 +133,10 @@ class BudgetRequestHandler:
             text = f"the ledger {ledger.key} can't be read"
             raise ContractError(Code.UNAVAILABLE, text, remedy="upgrade the monitor: docs/budgets.md")
 
-    async def _catch_up(self) -> None:
+    async def _catch_up(self) -> datetime:
+        """Return the broker's time when all that is stored then was read."""
         try:
-            for watch in self._watches:
-                await watch.catch_up()
+            return max([await watch.catch_up() for watch in self._watches])
         except _FAULTS as error:
             raise _unavailable(repr(error)) from error
 

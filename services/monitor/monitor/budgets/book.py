@@ -59,7 +59,8 @@ class Book:
         self.unreadable.discard(key)
         known = self.uses.setdefault(project, {}).get(sandbox)
         if known is None or use.sequence >= known.sequence:
-            self.uses[project][sandbox] = use
+            used = use.used.greatest(known.used) if known else use.used
+            self.uses[project][sandbox] = replace(use, used=used)
             if use.task is not None:
                 self._by_task.setdefault(task_key(project, use.task), set()).add(sandbox)
 
@@ -128,7 +129,8 @@ class Book:
     def task(self, project: str, task: str, now: datetime) -> Stored[TaskLedger]:
         """The ledger of a task with what its sandboxes have used by now."""
         held = self.tasks.get(task_key(project, task)) or Stored(TaskLedger(project=project, task=task))
-        return Stored(with_uses(held.value, self.uses_of(project, task), now), held.revision)
+        charges = self.project(project).value.charged
+        return Stored(with_uses(held.value, self.uses_of(project, task), now, charges), held.revision)
 
     def live_tasks(self) -> Iterator[tuple[str, str]]:
         """The tasks with a sandbox whose summary is known, as project and name; and those with a ledger."""

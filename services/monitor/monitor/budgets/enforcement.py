@@ -7,7 +7,7 @@ is stored. So a monitor that is restarted between any two steps repeats the last
 import asyncio
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, TypeVar
 
 from pydantic import BaseModel
@@ -46,7 +46,6 @@ class BudgetEnforcement:
         self._book = book
         self._messages = messages
         self._meters = meters
-        self._fence = 0
         self._is_partial = False
         """Whether the last pass left out a project whose ledger it could not write."""
         self._reported: frozenset[str] = frozenset()
@@ -59,11 +58,10 @@ class BudgetEnforcement:
                 self._meters.hide(*_GAUGES)
             await self._lease.wait_held()
             try:
-                if self._fence != self._lease.fence:  # what the previous holder wrote has to be known
-                    for watch in watches:
-                        await watch.catch_up()
-                    self._fence = self._lease.fence
-                await self.work(datetime.now(UTC))
+                # What the previous holder wrote has to be known, and what another replica has granted or set. Times
+                # are the broker's, as those of summaries: by another clock, wall time and the grace would differ.
+                now = max([await watch.catch_up() for watch in watches])
+                await self.work(now)
                 self._meters.count("sandherd_budget_passes_total", result="failed" if self._is_partial else "ok")
             except LeaseLostError:
                 _log.info("lease lost, budgets are another replica's")

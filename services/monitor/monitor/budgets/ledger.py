@@ -32,11 +32,17 @@ WALL_STEP: Final = 60
 
 
 class Charge(NamedTuple):
-    """What was charged for a sandbox; `ended` is when it ended, in seconds since 1970, or 0."""
+    """What was charged for a sandbox; `ended` is since when it is known to have ended, in seconds since 1970, or 0.
+
+    Not when its agent has ended: it may linger for days, and `closed_through` would pass others that are not charged.
+    """
 
     used: Used
     sequence: int
     ended: int = 0
+
+
+_NO_CHARGES: Final[Mapping[str, Charge]] = {}
 
 
 class Mark(BaseModel):
@@ -109,7 +115,7 @@ def charged(ledger: ProjectLedger, uses: Iterable[SandboxUse], now: datetime) ->
             continue
         known = before.used if before else NOTHING
         used = use.used_at(now).greatest(known)
-        ended = int(use.updated_at.timestamp()) if use.state == "ended" else 0
+        ended = ((before.ended if before else 0) or int(now.timestamp())) if use.state == "ended" else 0
         if before and not _is_worth_it(use.state, used.beyond(known)) and ended == before.ended:
             continue
         hour = _hour_of(use, now)
@@ -170,11 +176,18 @@ def totals(ledgers: Iterable[ProjectLedger]) -> dict[int, Used]:
     return hours
 
 
-def with_uses(ledger: TaskLedger, uses: Collection[SandboxUse], now: datetime) -> TaskLedger:
-    """The ledger with what the task's sandboxes have used by now. Their totals never decrease."""
+def with_uses(
+    ledger: TaskLedger, uses: Collection[SandboxUse], now: datetime, charges: Mapping[str, Charge] = _NO_CHARGES
+) -> TaskLedger:
+    """The ledger with what the task's sandboxes have used by now: at least what their project was charged for them.
+
+    Their totals never decrease, also if the monitor has lost events of them.
+    """
     sandboxes = dict(ledger.sandboxes)
     for use in uses:
-        sandboxes[use.sandbox] = use.used_at(now).greatest(sandboxes.get(use.sandbox, NOTHING))
+        charge = charges.get(use.sandbox)
+        known = sandboxes.get(use.sandbox, NOTHING).greatest(charge.used if charge else NOTHING)
+        sandboxes[use.sandbox] = use.used_at(now).greatest(known)
     budget = next((use.budget for use in uses if use.budget is not None), ledger.budget)
     return ledger.model_copy(update={"sandboxes": sandboxes, "budget": budget})
 
