@@ -17,13 +17,19 @@ from nats.aio.subscription import Subscription
 from gateway.stream_reader import NO_REPLY, Frame, StreamReader, frame_of, subject_of
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import StoredMessage
+from sandherd.client.errors import HerdError
 from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.headers import SEQUENCE_HEADER
 from sandherd.contracts.streams import live_subject
 from sandherd.telemetry import logs
 
 QUEUE: Final = 1000
 """Maximum events that wait for one client; a client that is slower than its events is disconnected."""
+QUEUE_BYTES: Final = 8 * 1024 * 1024
+"""Maximum size of the documents that wait for one client: an event may have 256 KiB."""
+STREAMS: Final = 1500
+"""Maximum streams of one project at a replica, so that others can have some of its connections."""
 _POLL: Final = 5.0
 """Seconds without a live message after which the stream is read nevertheless: the subscription guarantees nothing."""
 _RETRY: Final = 0.5
@@ -39,6 +45,7 @@ class FrameQueue:
         self.overflowed = asyncio.Event()
         self._entity = entity
         self._maximum = maximum
+        self._size = 0
         self._frames: deque[Frame] = deque()
         self._arrived = asyncio.Event()
 
@@ -46,9 +53,10 @@ class FrameQueue:
         """Add a frame, if it is about the client's entity."""
         if self._entity not in {None, frame.entity}:
             return
-        if len(self._frames) >= self._maximum:
+        if len(self._frames) >= self._maximum or self._size + len(frame.document) > QUEUE_BYTES:
             self.overflowed.set()
             return
+        self._size += len(frame.document)
         self._frames.append(frame)
         self._arrived.set()
 
@@ -59,7 +67,11 @@ class FrameQueue:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._arrived.wait()
-        return self._frames.popleft() if self._frames else None
+        if not self._frames:
+            return None
+        frame = self._frames.popleft()
+        self._size -= len(frame.document)
+        return frame
 
 
 class ProjectFeed:
@@ -82,8 +94,9 @@ class ProjectFeed:
         """Subscribe, and read what comes. Raises one of `NO_REPLY`."""
         if self._task is not None:
             return
-        live = live_subject(subject_of(self._project, None))
-        self._subscription = await self._bus.client.subscribe(live, cb=self._on_message)
+        if self._subscription is None:  # else the last start failed behind this
+            live = live_subject(subject_of(self._project, None))
+            self._subscription = await self._bus.client.subscribe(live, cb=self._on_message)
         await self._bus.flush()
         self._next = (await self._reader.state()).last + 1
         self._task = asyncio.create_task(self._run(), name=f"feed {self._project}")
@@ -152,8 +165,11 @@ class LiveFeeds:
 
     @asynccontextmanager
     async def of(self, project: str) -> AsyncIterator[ProjectFeed]:
-        """The feed of a project, shared with its other clients. Raises one of `NO_REPLY`."""
+        """The feed of a project, shared with its other clients. Raises one of `NO_REPLY`, or `HerdError` (`busy`)."""
         feed = self._feeds.setdefault(project, ProjectFeed(self._bus, project, self.reader, self._queue))
+        if feed.users >= STREAMS:
+            text = f"the project has {STREAMS} open streams at this replica"
+            raise HerdError(Problem(code=Code.BUSY, message=text, remedy="close some", retry_after_seconds=5))
         feed.users += 1
         try:
             async with self._starting:

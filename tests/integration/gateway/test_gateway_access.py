@@ -101,3 +101,30 @@ async def test_roles_bounds_and_hosts_are_enforced(api: Api, client: Herd, http:
 async def _chunks(data: bytes) -> Any:
     for start in range(0, len(data), 65_536):
         yield data[start : start + 65_536]
+
+
+async def test_key_with_other_content_is_refused_by_an_event(api: Api, client: Herd) -> None:
+    """A key that is used again for something else neither drops it in silence nor reaches what another token created.
+
+    The broker drops a command whose id it has: so the id depends on the content, and the name on token and route.
+    """
+    spec = BODIES["submit_task"]
+    other = Api(api.url, api.session, (await client.create_token("other", "work")).text)
+    key = {"Idempotency-Key": "deploy-1"}
+    first, again, changed = [
+        await api.call("POST", "/api/v1/tasks", json=spec | {"text": text}, headers=key) for text in ("x", "x", "y")
+    ]
+    assert (first[0], again[1], changed[1]) == (202, first[1], first[1])
+    named = [await api.call("POST", f"/api/v1/tasks?name={name}", json=spec, headers=key) for name in ("t-a", "t-b")]
+    foreign = await other.call("POST", "/api/v1/tasks", json=spec, headers=key)
+    assert foreign[1] != first[1]
+    for task in ("t-a", "t-b", foreign[1]["name"]):
+        await eventually(lambda task=task: _is_listed(api, task), f"{task} is created")
+    assert [status for status, _, _ in named] == [202, 202]
+
+    async def refused() -> list[Any]:
+        path = f"/api/v1/events?entity={first[1]['name']}&types=task.refused"
+        found: list[Any] = (await api.call("GET", path))[1]["events"]
+        return found
+
+    assert len(await eventually(refused, "the other content is refused")) == 1
