@@ -6,7 +6,7 @@ clients, so that none is missing or doubled whatever the subscription has lost.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -28,12 +28,17 @@ QUEUE: Final = 1000
 """Maximum events that wait for one client; a client that is slower than its events is disconnected."""
 QUEUE_BYTES: Final = 8 * 1024 * 1024
 """Maximum size of the documents that wait for one client: an event may have 256 KiB."""
+FEED_BYTES: Final = 32 * 1024 * 1024
+"""Maximum size of the documents that wait for the clients of a project, and of those that they read at once."""
+_LEAST_BATCH: Final = 64 * 1024
 STREAMS: Final = 1500
 """Maximum streams of one project at a replica, so that others can have some of its connections."""
 _POLL: Final = 5.0
 """Seconds without a live message after which the stream is read nevertheless: the subscription guarantees nothing."""
 _RETRY: Final = 0.5
 _LAG: Final = 0.02
+_MEASURED: Final = 16
+"""The memory of all queues is measured at every event whose sequence this divides."""
 _log: Final = logs.get("live")
 
 
@@ -42,23 +47,29 @@ class FrameQueue:
 
     def __init__(self, entity: str | None, begin: int, maximum: int = QUEUE) -> None:
         self.begin = begin
+        self.entity = entity
+        self.size = 0
         self.overflowed = asyncio.Event()
-        self._entity = entity
         self._maximum = maximum
-        self._size = 0
         self._frames: deque[Frame] = deque()
         self._arrived = asyncio.Event()
 
     def offer(self, frame: Frame) -> None:
         """Add a frame, if it is about the client's entity."""
-        if self._entity not in {None, frame.entity}:
+        if self.entity not in {None, frame.entity} or self.overflowed.is_set():
             return
-        if len(self._frames) >= self._maximum or self._size + len(frame.document) > QUEUE_BYTES:
-            self.overflowed.set()
+        if len(self._frames) >= self._maximum or self.size + len(frame.document) > QUEUE_BYTES:
+            self.end()
             return
-        self._size += len(frame.document)
+        self.size += len(frame.document)
         self._frames.append(frame)
         self._arrived.set()
+
+    def end(self) -> None:
+        """Leave out what waits: the client is disconnected, and continues from its position."""
+        self._frames.clear()
+        self.size = 0
+        self.overflowed.set()
 
     async def take(self, seconds: float) -> Frame | None:
         """The next frame; None if there is none within this time."""
@@ -70,7 +81,7 @@ class FrameQueue:
         if not self._frames:
             return None
         frame = self._frames.popleft()
-        self._size -= len(frame.document)
+        self.size -= len(frame.document)
         return frame
 
 
@@ -131,6 +142,8 @@ class ProjectFeed:
     def _offer(self, frame: Frame) -> None:
         for client in self.clients:
             client.offer(frame)
+        if frame.sequence % _MEASURED == 0:
+            end_slowest(self.clients)
 
     async def _read(self) -> None:
         """Read what is new, then wait for more."""
@@ -146,6 +159,24 @@ class ProjectFeed:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAG if self._seen >= self._next else _POLL):
                     await self._wake.wait()
+
+
+def end_slowest(clients: Collection[FrameQueue]) -> None:
+    """End the longest queues until what waits for these clients fits into `FEED_BYTES`.
+
+    Queues of the same entity have the same events, from different ones on: only the longest of them counts.
+    """
+    if sum(client.size for client in clients) <= FEED_BYTES:
+        return
+    longest: dict[str | None, FrameQueue] = {}
+    for client in sorted(clients, key=lambda queue: queue.size):
+        longest[client.entity] = client
+    while sum(queue.size for queue in longest.values()) > FEED_BYTES:
+        entity, slowest = max(longest.items(), key=lambda item: item[1].size)
+        for client in clients:
+            if client.entity == entity and client.size > slowest.size // 2:
+                client.end()
+        longest[entity] = max((one for one in clients if one.entity == entity), key=lambda queue: queue.size)
 
 
 class LiveFeeds:
@@ -230,7 +261,8 @@ class EventSource:
         """The next stored events; retried until the broker responds."""
         while True:
             try:
-                found = await self._reader.batch(self._subject, self._position + 1)
+                share = max(_LEAST_BATCH, FEED_BYTES // max(1, self._feed.users))
+                found = await self._reader.batch(self._subject, self._position + 1, share)
             except NO_REPLY:
                 await asyncio.sleep(_RETRY)
             else:

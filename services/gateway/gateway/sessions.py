@@ -10,6 +10,7 @@ from fastapi import Depends, Header, Request
 from pydantic import StringConstraints
 
 from gateway.access import Caller, check_role
+from gateway.downloads import DownloadSpace
 from gateway.event_stream import EventStreams
 from gateway.guard import CONTENT, caller_in
 from sandherd.bus.connection import Bus
@@ -29,6 +30,7 @@ class Backend:
 
     bus: Bus
     streams: EventStreams
+    downloads: DownloadSpace
 
 
 @dataclass(frozen=True)

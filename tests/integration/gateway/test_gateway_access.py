@@ -1,6 +1,7 @@
 """What no token, another project's, a revoked or an expired one can do: nothing, by any route."""
 
 import re
+from hashlib import sha256
 from typing import Any, Final
 
 import aiohttp
@@ -128,3 +129,28 @@ async def test_key_with_other_content_is_refused_by_an_event(api: Api, client: H
         return found
 
     assert len(await eventually(refused, "the other content is refused")) == 1
+
+
+async def test_artifact_is_downloaded_by_its_own_project_only(
+    api: Api, herd: Broker, http: aiohttp.ClientSession, client: Herd
+) -> None:
+    """Its bytes arrive as an attachment that no browser renders; to another project the name is unknown."""
+    async with Herd.connect(herd_context(herd, OTHER)) as other:
+        stranger = Api(api.url, http, (await other.create_token("all", "operate")).text)
+    harness = {"kind": "command", "argv": ["sh", "-c", "echo '<script>' >left.html"]}
+    spec = {"text": "x", "harness": harness, "keep_work": True}
+    assert (await api.call("POST", "/api/v1/tasks?name=task-left", json=spec))[0] == 202
+
+    async def artifact() -> Any:
+        return [one async for one in client.artifacts(task="task-left")]
+
+    found = (await eventually(artifact, "the work tree is stored"))[0]
+    path = f"/api/v1/artifacts/{found.name}"
+    async with http.get(api.url + path, headers={"Authorization": f"Bearer {api.token}"}) as response:
+        headers, data = response.headers, await response.read()
+    assert (headers["Content-Type"], sha256(data).hexdigest()) == ("application/octet-stream", found.reference.sha256)
+    assert headers["Content-Disposition"] == f'attachment; filename="{found.name}"'
+    assert (headers["X-Content-Type-Options"], headers["Content-Length"]) == ("nosniff", str(found.size))
+    for query in ("", "?task=task-left", f"?sandbox={found.entity}"):
+        status, body, _ = await stranger.call("GET", path + query)
+        assert (status, body["code"]) == (404, "not_found")
