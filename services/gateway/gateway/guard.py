@@ -89,16 +89,9 @@ class Guard:
         excess = self._rates.excess(caller.digest, time.monotonic())
         if excess:
             return problem_response(_too_often(excess), 429), b""
-        try:
-            body = await _read(headers.get("content-length", ""), receive)
-        except EOFError:
-            text = "the connection ended within the body"
-            return problem_response(problem_of(Code.INVALID_JSON, text, remedy="send it again")), b""
-        if body is None:
-            text = f"the body has more than {MAX_BODY} bytes"
-            return problem_response(problem_of(Code.TOO_LARGE, text, remedy="make it smaller")), b""
+        refusal, body = await _content(headers.get("content-length", ""), receive)
         scope[CONTENT] = hashlib.sha256(body).hexdigest()
-        return None, body
+        return refusal, body
 
 
 def is_known_host(header: str, hosts: frozenset[str]) -> bool:
@@ -118,6 +111,19 @@ def _too_often(excess: float) -> Problem:
     return Problem(
         code=Code.BUSY, message=text, remedy="retry after the time in Retry-After", retry_after_seconds=excess
     )
+
+
+async def _content(length: str, receive: Receive) -> tuple[Response | None, bytes]:
+    """The refusal of a body, if it is refused, and the body."""
+    try:
+        body = await _read(length, receive)
+    except EOFError:
+        text = "the connection ended within the body"
+        return problem_response(problem_of(Code.INVALID_JSON, text, remedy="send it again")), b""
+    if body is None:
+        text = f"the body has more than {MAX_BODY} bytes"
+        return problem_response(problem_of(Code.TOO_LARGE, text, remedy="make it smaller")), b""
+    return None, body
 
 
 async def _read(length: str, receive: Receive) -> bytes | None:
