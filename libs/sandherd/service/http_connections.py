@@ -30,7 +30,7 @@ class ConnectionLimits:
     usual: int = 256
     """Number of connections above which those idle for longer than `grace` are closed, oldest first."""
     maximum: int = 4096
-    """Maximum number of connections: above it one is closed, whatever its age, if possible without a response to send."""
+    """Maximum number of connections: above it one is closed, whatever its age, if possible one without a response."""
     grace: float = 4.0
     """How long a connection may take for an exchange while there are more than `usual`."""
     exchange: float = 10.0

@@ -1,6 +1,7 @@
 """What no token, another project's, a revoked or an expired one can do: nothing, by any route."""
 
 import re
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -120,7 +121,7 @@ async def test_key_with_other_content_is_refused_by_an_event(api: Api, client: H
     foreign = await other.call("POST", "/api/v1/tasks", json=spec, headers=key)
     assert foreign[1] != first[1]
     for task in ("t-a", "t-b", foreign[1]["name"]):
-        await eventually(lambda task=task: _is_listed(api, task), f"{task} is created")
+        await eventually(partial(_is_listed, api, task), f"{task} is created")
     assert [status for status, _, _ in named] == [202, 202]
 
     async def refused() -> list[Any]:
