@@ -11,8 +11,9 @@ from starlette.responses import Response
 from gateway.access import AccessError, Caller, TokenReader
 from gateway.api_server import CONNECTION, ApiConnection
 from gateway.cursors import Start, cursor, start_of
+from gateway.frame_queues import FrameQueue
 from gateway.guard import Receive, Scope, Send
-from gateway.live import EventSource, FrameQueue, LiveFeeds
+from gateway.live import EventSource, LiveFeeds
 from gateway.problems import problem_of, problem_response
 from gateway.stream_reader import NO_REPLY, Frame
 from sandherd.concurrency import cancel_and_wait

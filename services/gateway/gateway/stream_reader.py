@@ -77,9 +77,9 @@ class StreamReader:
         state = info["state"]
         return StreamState(epoch_of(info["created"]), int(state["first_seq"]), int(state["last_seq"]))
 
-    async def batch(self, subject: str, first: int, most: int = BATCH_BYTES) -> list[StoredMessage]:
-        """The next events from a sequence on, of about `most` bytes; empty only if there are none."""
-        size = min(most, BATCH_BYTES)
+    async def batch(self, subject: str, first: int, max_bytes: int = BATCH_BYTES) -> list[StoredMessage]:
+        """The next events from a sequence on, of about `max_bytes`; empty only if there are none."""
+        size = min(max_bytes, BATCH_BYTES)
         while True:
             found = await read_batch(self._bus, STREAM, subject, first=first, limit=BATCH, max_bytes=size)
             if found or not self._bus.clustered:

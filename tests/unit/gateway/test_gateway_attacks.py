@@ -14,8 +14,8 @@ from starlette.requests import ClientDisconnect
 from gateway.access import Caller
 from gateway.application import application
 from gateway.downloads import SHARE, DownloadSpace, FileResponse
+from gateway.frame_queues import FEED_BYTES, QUEUE_BYTES, FrameQueue, end_slowest
 from gateway.guard import Guard
-from gateway.live import FEED_BYTES, QUEUE_BYTES, FrameQueue, end_slowest
 from gateway.problems import problem_of, problem_response
 from gateway.routes import herd
 from gateway.stream_reader import Frame

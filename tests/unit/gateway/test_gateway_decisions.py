@@ -9,8 +9,9 @@ import pytest
 
 from gateway.access import AccessError, Caller, caller_of, check_role, digest_of
 from gateway.cursors import Start, cursor, start_of
+from gateway.frame_queues import FrameQueue
 from gateway.guard import Guard, is_known_host
-from gateway.live import EventSource, FrameQueue
+from gateway.live import EventSource
 from gateway.problems import STATUS, problem_of, problem_response
 from gateway.sessions import command_id, derived_name
 from gateway.stream_reader import Frame, StreamState, epoch_of
