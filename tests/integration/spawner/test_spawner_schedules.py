@@ -307,7 +307,7 @@ async def test_invalid_schedules_are_refused(
     run = ["--", "x", "--", "true"]
     async with scheduling().running(), Herd.connect(context_of(herd)) as alice:
         for words, says in (
-            (["--cron", "61 * * * *", *run], "schedule.cron"),
+            (["--cron", "61 * * * *", *run], "change cron"),
             (["--cron", "0 3 * *", *run], "cron"),
             (["--cron", "0 3 * * *", "--time-zone", "Mars/Base", *run], "there is no time zone Mars/Base"),
             (["--cron", "0 3 * * *", "--catch-up", "30d", *run], "catch_up_seconds"),

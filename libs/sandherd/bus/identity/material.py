@@ -206,20 +206,27 @@ class HerdIdentity:
             "sandboxes": claims.sandboxes_account(keys, worker, joiner, self.capacity),
         }
 
-    def _claims_path(self, name: str) -> Path:
-        """The file of an account's claims: the spawner's for those that it signs again at each revocation."""
-        signed = {"sandboxes": self.spawner / "account.json", "people": self.spawner / _PEOPLE_CLAIMS}
-        return signed.get(name, self.root / f"{name}.json")
+    def _claims_paths(self, name: str) -> tuple[Path, ...]:
+        """The files of an account's claims: also the spawner's for those that it signs again at each revocation.
+
+        A version whose spawner did not sign those of users again looks for them in the root's folder.
+        """
+        own = self.root / f"{name}.json"
+        signed = {"sandboxes": (self.spawner / "account.json",), "people": (self.spawner / _PEOPLE_CLAIMS, own)}
+        return signed.get(name, (own,))
 
     def _stored_claims(self, name: str) -> Claims | None:
-        path = self._claims_path(name)
-        return dict(json.loads(path.read_text())) if path.exists() else None
+        """The claims of the account's token; None if it has none, or another version has changed it since."""
+        paths = self._claims_paths(name)
+        first, *others = [dict(json.loads(path.read_text())) if path.exists() else None for path in paths]
+        return first if all(other == first for other in others) else None
 
     def _write_account(self, name: str, account: Claims, now: int, revoked: Mapping[str, int]) -> None:
         signing = Key.read(self.spawner / "operator-signing.nk")
         token = sign_claims(claims.with_revocations(account, revoked), signing, now)
         write_secret(self.broker / f"{name}.jwt", token)
-        write_secret(self._claims_path(name), json.dumps(account))
+        for path in self._claims_paths(name):
+            write_secret(path, json.dumps(account))
 
 
 def revocations(token: str) -> dict[str, int]:
