@@ -30,7 +30,7 @@ class ConnectionLimits:
     usual: int = 256
     """Number of connections above which those idle for longer than `grace` are closed, oldest first."""
     maximum: int = 4096
-    """Maximum number of connections: above it the oldest is closed, whatever its age."""
+    """Maximum number of connections: above it one is closed, whatever its age, if possible one without a response."""
     grace: float = 4.0
     """How long a connection may take for an exchange while there are more than `usual`."""
     exchange: float = 10.0
@@ -69,10 +69,18 @@ class OpenConnections:
         """Add a new connection, and close others if there are too many."""
         self.progressed(connection)
         while len(self._since) > self.limits.maximum:
-            self.drop(next(iter(self._since)), EVICTED)
+            self.drop(self._dispensable(), EVICTED)
         if len(self._since) > self.limits.usual and not self._evicting:
             self._evicting = True
             self._soon(self._choose)
+
+    def _dispensable(self) -> "BoundedConnection":
+        """The oldest connection without a response under way, but the newest; the oldest one if all have one.
+
+        Long responses, such as streams of events, are the oldest: they must not end for connections that ask nothing.
+        """
+        older = list(self._since)[:-1]
+        return next((one for one in older if not one.responding), older[0])
 
     def progressed(self, connection: "BoundedConnection") -> None:
         """Make the connection the youngest: an exchange is complete, or the first one begins."""

@@ -16,6 +16,7 @@ from gateway.routes.replies import PREFIX, PROBLEMS
 from gateway.sessions import Backend
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
+from sandherd.contracts.validation_texts import validation_text
 from sandherd.telemetry import logs
 
 VERSION: Final = "1"
@@ -23,6 +24,8 @@ _DESCRIPTION: Final = (
     "Tasks, sandboxes and events of one project, which is that of the access token. "
     "docs/gateway.md describes access, errors, idempotency and the live stream."
 )
+_CODES: Final = {400: Code.INVALID_JSON, 404: Code.NOT_FOUND}
+"""The codes of errors of FastAPI itself; others are refusals, such as of a method."""
 _log: Final = logs.get("application")
 
 
@@ -87,13 +90,14 @@ async def _of_validation(_request: Request, error: Exception) -> Response:
     field = ".".join(str(part)[:64] for part in first["loc"][1:])[:200]
     shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in field) or None
     code = Code.INVALID_JSON if first["type"] == "json_invalid" else Code.INVALID_FIELD
-    text = f"{shown}: {first['msg']}" if shown else str(first["msg"])
+    found = validation_text(first["type"], str(first["msg"]), first.get("ctx", {}))
+    text = f"{shown}: {found}" if shown else found
     return problem_response(problem_of(code, text, field=shown, remedy="see docs/openapi.json"))
 
 
 async def _of_http(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    code = Code.NOT_FOUND if error.status_code == 404 else Code.REFUSED
+    code = _CODES.get(error.status_code, Code.REFUSED)
     return problem_response(
         problem_of(code, str(error.detail), remedy="see docs/openapi.json"), error.status_code, error.headers
     )

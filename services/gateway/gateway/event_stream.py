@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -11,8 +11,9 @@ from starlette.responses import Response
 from gateway.access import AccessError, Caller, TokenReader
 from gateway.api_server import CONNECTION, ApiConnection
 from gateway.cursors import Start, cursor, start_of
+from gateway.frame_queues import FrameQueue
 from gateway.guard import Receive, Scope, Send
-from gateway.live import EventSource, FrameQueue, LiveFeeds
+from gateway.live import EventSource, LiveFeeds
 from gateway.problems import problem_of, problem_response
 from gateway.stream_reader import NO_REPLY, Frame
 from sandherd.concurrency import cancel_and_wait
@@ -22,7 +23,10 @@ from sandherd.telemetry.meters import Meters
 HEARTBEAT: Final = 15.0
 """Seconds without an event after which a comment is sent, so that no proxy closes the connection."""
 RETRY_MS: Final = 1000
-SLOW: Final = "slow"
+STALL: Final = 30.0
+"""Seconds after which a client that takes nothing of what is sent to it is disconnected, also before live events."""
+_CLOSING: Final = 5.0
+"""Seconds that the end of a stream may take: a client that does not read would otherwise keep the connection."""
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"x-accel-buffering", b"no"),
@@ -42,11 +46,14 @@ def framed(frame: Frame, epoch: str) -> bytes:
 class EventStreams:
     """What all streams of events of a replica share. `stopping` ends them."""
 
-    def __init__(self, feeds: LiveFeeds, tokens: TokenReader, meters: Meters, beat: float = HEARTBEAT) -> None:
+    def __init__(
+        self, feeds: LiveFeeds, tokens: TokenReader, meters: Meters, beat: float = HEARTBEAT, stall: float = STALL
+    ) -> None:
         self.feeds = feeds
         self.tokens = tokens
         self.meters = meters
         self.beat = beat
+        self.stall = stall
         self.stopping = asyncio.Event()
 
     def open(self, caller: Caller, entity: str | None, after: str | None) -> "EventStreamResponse":
@@ -88,6 +95,7 @@ class EventStreamResponse(Response):
                 asyncio.create_task(_disconnected(receive)),
                 asyncio.create_task(self._streams.stopping.wait()),
                 asyncio.create_task(self._slow.wait()),
+                asyncio.create_task(self._refused()),
             ]
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -99,34 +107,40 @@ class EventStreamResponse(Response):
         if self._slow.is_set():
             self._streams.meters.count("sandherd_gateway_streams_dropped_total")
             connection.abort()  # a response that is not read would otherwise wait for its client
+        else:
+            connection.extend(_CLOSING)
         tasks = [*waits, *([self._watching] if self._watching else [])]
         await cancel_and_wait(tasks)
 
     async def _pump(self, source: EventSource, epoch: str, start: Start, send: Send) -> None:
-        await _write(send, f"retry: {RETRY_MS}\n\n".encode())
         kind = "ready" if start.resync is None else "resync"
-        await _write(send, message(kind, cursor(epoch, start.after), json.dumps({"reason": start.resync})))
-        checked_at = asyncio.get_running_loop().time()
+        head = message(kind, cursor(epoch, start.after), json.dumps({"reason": start.resync}))
+        await self._write(send, f"retry: {RETRY_MS}\n\n".encode() + head)
         async for frame in source.frames(start.after, self._streams.beat, self._joined):
-            now = asyncio.get_running_loop().time()
-            if frame is None or now - checked_at >= self._streams.beat:
-                checked_at = now
-                if await self._is_refused():
-                    return
             if frame is not None and source.is_live:
                 self._measure(frame)
-            await _write(send, b": heartbeat\n\n" if frame is None else framed(frame, epoch))
+            await self._write(send, b": heartbeat\n\n" if frame is None else framed(frame, epoch))
+
+    async def _write(self, send: Send, body: bytes) -> None:
+        """Send it; if the client takes nothing, wait for the end of the stream."""
+        try:
+            async with asyncio.timeout(self._streams.stall):
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+        except TimeoutError:
+            self._slow.set()
+            await asyncio.Event().wait()
 
     def _measure(self, frame: Frame) -> None:
         delay = (datetime.now(UTC) - frame.stored_at).total_seconds()
         self._streams.meters.observe("sandherd_gateway_event_delay_seconds", max(0.0, delay))
 
-    async def _is_refused(self) -> bool:
-        try:
-            await self._streams.tokens.check(self._caller)
-        except AccessError:
-            return True
-        return False
+    async def _refused(self) -> None:
+        """Return when the token is no longer valid; beside what is sent, which may wait for the client."""
+        with suppress(AccessError):
+            while True:
+                left = (self._caller.expires_at - datetime.now(UTC)).total_seconds()
+                await asyncio.sleep(min(self._streams.beat, max(0.0, left)))
+                await self._streams.tokens.check(self._caller)
 
     def _joined(self, queue: FrameQueue) -> None:
         async def watch() -> None:
@@ -134,10 +148,6 @@ class EventStreamResponse(Response):
             self._slow.set()
 
         self._watching = asyncio.create_task(watch())
-
-
-async def _write(send: Callable[[dict[str, Any]], Awaitable[None]], body: bytes) -> None:
-    await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
 async def _disconnected(receive: Receive) -> None:

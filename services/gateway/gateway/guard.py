@@ -1,5 +1,6 @@
 """What every request passes before a route handles it: host, access token, rate, and the size of its body."""
 
+import hashlib
 import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -20,6 +21,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 CALLER: Final = "sandherd.caller"
 """The key of a request's caller in its ASGI scope."""
+CONTENT: Final = "sandherd.content"
+"""The key of the SHA-256 hash of a request's body in its ASGI scope."""
 MAX_BODY: Final = 512 * 1024
 """Maximum size of a request's body in bytes: a command may have half of that."""
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -86,11 +89,9 @@ class Guard:
         excess = self._rates.excess(caller.digest, time.monotonic())
         if excess:
             return problem_response(_too_often(excess), 429), b""
-        body = await _read(headers.get("content-length", ""), receive)
-        if body is None:
-            text = f"the body has more than {MAX_BODY} bytes"
-            return problem_response(problem_of(Code.TOO_LARGE, text, remedy="make it smaller")), b""
-        return None, body
+        refusal, body = await _content(headers.get("content-length", ""), receive)
+        scope[CONTENT] = hashlib.sha256(body).hexdigest()
+        return refusal, body
 
 
 def is_known_host(header: str, hosts: frozenset[str]) -> bool:
@@ -112,13 +113,28 @@ def _too_often(excess: float) -> Problem:
     )
 
 
+async def _content(length: str, receive: Receive) -> tuple[Response | None, bytes]:
+    """The refusal of a body, if it is refused, and the body."""
+    try:
+        body = await _read(length, receive)
+    except EOFError:
+        text = "the connection ended within the body"
+        return problem_response(problem_of(Code.INVALID_JSON, text, remedy="send it again")), b""
+    if body is None:
+        text = f"the body has more than {MAX_BODY} bytes"
+        return problem_response(problem_of(Code.TOO_LARGE, text, remedy="make it smaller")), b""
+    return None, body
+
+
 async def _read(length: str, receive: Receive) -> bytes | None:
-    """The body of a request; None if it is too large."""
+    """The body of a request; None if it is too large. Raises `EOFError` if it is incomplete."""
     if length.isdigit() and int(length) > MAX_BODY:
         return None
     body = bytearray()
     while True:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise EOFError
         body += message.get("body", b"")
         if len(body) > MAX_BODY:
             return None

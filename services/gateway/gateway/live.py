@@ -5,7 +5,6 @@ clients, so that none is missing or doubled whatever the subscription has lost.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
@@ -14,52 +13,27 @@ import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from gateway.frame_queues import FEED_BYTES, QUEUE, FrameQueue, end_slowest
 from gateway.stream_reader import NO_REPLY, Frame, StreamReader, frame_of, subject_of
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import StoredMessage
+from sandherd.client.errors import HerdError
 from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.headers import SEQUENCE_HEADER
 from sandherd.contracts.streams import live_subject
 from sandherd.telemetry import logs
 
-QUEUE: Final = 1000
-"""Maximum events that wait for one client; a client that is slower than its events is disconnected."""
+_SMALL_BATCH: Final = 64 * 1024
+STREAMS: Final = 1500
+"""Maximum streams of one project at a replica, so that others can have some of its connections."""
 _POLL: Final = 5.0
 """Seconds without a live message after which the stream is read nevertheless: the subscription guarantees nothing."""
 _RETRY: Final = 0.5
 _LAG: Final = 0.02
+_MEASURED: Final = 16
+"""The memory of all queues is measured at every event whose sequence this divides."""
 _log: Final = logs.get("live")
-
-
-class FrameQueue:
-    """The live events of one client, from `begin` on. `overflowed` is set when it has read too slowly."""
-
-    def __init__(self, entity: str | None, begin: int, maximum: int = QUEUE) -> None:
-        self.begin = begin
-        self.overflowed = asyncio.Event()
-        self._entity = entity
-        self._maximum = maximum
-        self._frames: deque[Frame] = deque()
-        self._arrived = asyncio.Event()
-
-    def offer(self, frame: Frame) -> None:
-        """Add a frame, if it is about the client's entity."""
-        if self._entity not in {None, frame.entity}:
-            return
-        if len(self._frames) >= self._maximum:
-            self.overflowed.set()
-            return
-        self._frames.append(frame)
-        self._arrived.set()
-
-    async def take(self, seconds: float) -> Frame | None:
-        """The next frame; None if there is none within this time."""
-        if not self._frames:
-            self._arrived.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._arrived.wait()
-        return self._frames.popleft() if self._frames else None
 
 
 class ProjectFeed:
@@ -82,8 +56,9 @@ class ProjectFeed:
         """Subscribe, and read what comes. Raises one of `NO_REPLY`."""
         if self._task is not None:
             return
-        live = live_subject(subject_of(self._project, None))
-        self._subscription = await self._bus.client.subscribe(live, cb=self._on_message)
+        if self._subscription is None:  # else the last start failed behind this
+            live = live_subject(subject_of(self._project, None))
+            self._subscription = await self._bus.client.subscribe(live, cb=self._on_message)
         await self._bus.flush()
         self._next = (await self._reader.state()).last + 1
         self._task = asyncio.create_task(self._run(), name=f"feed {self._project}")
@@ -118,6 +93,8 @@ class ProjectFeed:
     def _offer(self, frame: Frame) -> None:
         for client in self.clients:
             client.offer(frame)
+        if frame.sequence % _MEASURED == 0:
+            end_slowest(self.clients)
 
     async def _read(self) -> None:
         """Read what is new, then wait for more."""
@@ -152,8 +129,11 @@ class LiveFeeds:
 
     @asynccontextmanager
     async def of(self, project: str) -> AsyncIterator[ProjectFeed]:
-        """The feed of a project, shared with its other clients. Raises one of `NO_REPLY`."""
+        """The feed of a project, shared with its other clients. Raises one of `NO_REPLY`, or `HerdError` (`busy`)."""
         feed = self._feeds.setdefault(project, ProjectFeed(self._bus, project, self.reader, self._queue))
+        if feed.users >= STREAMS:
+            text = f"the project has {STREAMS} open streams at this replica"
+            raise HerdError(Problem(code=Code.BUSY, message=text, remedy="close some", retry_after_seconds=5))
         feed.users += 1
         try:
             async with self._starting:
@@ -214,7 +194,8 @@ class EventSource:
         """The next stored events; retried until the broker responds."""
         while True:
             try:
-                found = await self._reader.batch(self._subject, self._position + 1)
+                share = max(_SMALL_BATCH, FEED_BYTES // max(1, self._feed.users))
+                found = await self._reader.batch(self._subject, self._position + 1, share)
             except NO_REPLY:
                 await asyncio.sleep(_RETRY)
             else:

@@ -7,6 +7,7 @@ from typing import Final
 from gateway.access import TokenReader
 from gateway.api_server import ApiServer
 from gateway.application import application
+from gateway.downloads import DownloadSpace
 from gateway.event_stream import EventStreams
 from gateway.guard import Guard
 from gateway.live import LiveFeeds
@@ -48,7 +49,7 @@ class Gateway:
 
     @cached_property
     def _backend(self) -> Backend:
-        return Backend(self._service.bus, self._streams)
+        return Backend(self._service.bus, self._streams, DownloadSpace())
 
     def _guarded(self) -> Guard:
         settings = self._service.settings

@@ -56,8 +56,8 @@ def problem_response(problem: Problem, status: int | None = None, headers: Mappi
         remedy=problem.remedy,
     )
     more = dict(headers or {})
-    if problem.retry_after_seconds is not None:
-        more["Retry-After"] = str(max(1, math.ceil(problem.retry_after_seconds)))
+    if problem.retry_after_seconds is not None or number == HTTPStatus.SERVICE_UNAVAILABLE:
+        more["Retry-After"] = str(max(1, math.ceil(problem.retry_after_seconds or 0)))
     body = json.dumps(details.model_dump(mode="json", exclude_none=True), ensure_ascii=False)
     return Response(body, number, more, media_type=MEDIA_TYPE)
 

@@ -10,8 +10,9 @@ from fastapi import Depends, Header, Request
 from pydantic import StringConstraints
 
 from gateway.access import Caller, check_role
+from gateway.downloads import DownloadSpace
 from gateway.event_stream import EventStreams
-from gateway.guard import caller_in
+from gateway.guard import CONTENT, caller_in
 from sandherd.bus.connection import Bus
 from sandherd.client.connection import Connection
 from sandherd.client.herd import Herd
@@ -29,22 +30,26 @@ class Backend:
 
     bus: Bus
     streams: EventStreams
+    downloads: DownloadSpace
 
 
 @dataclass(frozen=True)
 class Session:
-    """One request: its caller, and the herd in the caller's project. `key` is its idempotency key."""
+    """One request: its caller, and the herd in the caller's project.
+
+    `key` is what has to be equal in a repeated request: project, token, method, path, and idempotency key.
+    """
 
     backend: Backend
     caller: Caller
     herd: Herd
-    key: str | None
+    key: tuple[str, ...] | None
 
     def name(self, prefix: str) -> str:
         """A name for what the request creates: the same for a repeated request with an idempotency key."""
         if self.key is None:
             return new_name(prefix)
-        return f"{prefix}-{derived_name(self.caller.project, self.key)}"
+        return f"{prefix}-{derived_name(*self.key)}"
 
 
 def derived_name(*parts: str) -> str:
@@ -71,10 +76,13 @@ def _session(needed: AccessRole) -> Callable[..., Session]:
         backend: Backend = request.app.state.backend()
         caller = caller_in(request.scope)
         check_role(caller, needed)
-        first = None if key is None else command_id(caller.project, request.method, request.url.path, key)
+        path = f"{request.scope['path']}?{request.scope['query_string'].decode('latin-1')}"
+        parts = None if key is None else (caller.project, caller.token, request.method, path, key)
+        # With the content, as the broker drops a command with an id that it has: another content has to be refused.
+        first = None if parts is None else command_id(*parts, request.scope[CONTENT])
         issuer = f"/sandherd/gateway/{caller.token}/{new_name('req')}"
         connection = Connection.over(backend.bus, caller.project, issuer=issuer, first=first)
-        return Session(backend, caller, Herd(connection), key)
+        return Session(backend, caller, Herd(connection), parts)
 
     return session
 

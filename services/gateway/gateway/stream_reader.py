@@ -23,7 +23,7 @@ from sandherd.contracts.subjects import PREFIX
 STREAM: Final = "EVENTS"
 assert STREAM in BY_STREAM
 BATCH: Final = 200
-_BATCH_BYTES: Final = 4 * 1024 * 1024
+BATCH_BYTES: Final = 4 * 1024 * 1024
 NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError, KeyError, ValueError)
 """What a read raises while the broker is unavailable."""
 
@@ -77,10 +77,11 @@ class StreamReader:
         state = info["state"]
         return StreamState(epoch_of(info["created"]), int(state["first_seq"]), int(state["last_seq"]))
 
-    async def batch(self, subject: str, first: int) -> list[StoredMessage]:
-        """The next events from a sequence on; empty only if there are none."""
+    async def batch(self, subject: str, first: int, max_bytes: int = BATCH_BYTES) -> list[StoredMessage]:
+        """The next events from a sequence on, of about `max_bytes`; empty only if there are none."""
+        size = min(max_bytes, BATCH_BYTES)
         while True:
-            found = await read_batch(self._bus, STREAM, subject, first=first, limit=BATCH, max_bytes=_BATCH_BYTES)
+            found = await read_batch(self._bus, STREAM, subject, first=first, limit=BATCH, max_bytes=size)
             if found or not self._bus.clustered:
                 return found
             try:

@@ -189,6 +189,20 @@ def test_young_connection_is_not_closed_first() -> None:
     assert len(table) == 2
 
 
+def test_long_response_does_not_end_for_connections_that_ask_nothing() -> None:
+    """Above the maximum an idle connection is closed before an older one with a response, and the newest last."""
+    clock, closed = Clock(), list[int]()
+    table = OpenConnections(ConnectionLimits(usual=2, maximum=2), lambda: clock.now, clock.soon, lambda _why: None)
+    peers: list[Any] = [Peer(closed, number) for number in range(5)]
+    peers[0].responding = True
+    for peer in peers[:4]:
+        table.opened(peer)
+    assert closed == [1, 2]
+    peers[3].responding = True
+    table.opened(peers[4])
+    assert closed == [1, 2, 0]
+
+
 def test_pending_request_is_read_before_closing() -> None:
     """A connection chosen to be closed whose request is read in the same turn gets its response instead."""
     clock, closed = Clock(), list[int]()

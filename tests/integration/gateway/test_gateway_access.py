@@ -1,6 +1,8 @@
 """What no token, another project's, a revoked or an expired one can do: nothing, by any route."""
 
 import re
+from functools import partial
+from hashlib import sha256
 from typing import Any, Final
 
 import aiohttp
@@ -101,3 +103,55 @@ async def test_roles_bounds_and_hosts_are_enforced(api: Api, client: Herd, http:
 async def _chunks(data: bytes) -> Any:
     for start in range(0, len(data), 65_536):
         yield data[start : start + 65_536]
+
+
+async def test_key_with_other_content_is_refused_by_an_event(api: Api, client: Herd) -> None:
+    """A key that is used again for something else neither drops it in silence nor reaches what another token created.
+
+    The broker drops a command whose id it has: so the id depends on the content, and the name on token and route.
+    """
+    spec = BODIES["submit_task"]
+    other = Api(api.url, api.session, (await client.create_token("other", "work")).text)
+    key = {"Idempotency-Key": "deploy-1"}
+    first, again, changed = [
+        await api.call("POST", "/api/v1/tasks", json=spec | {"text": text}, headers=key) for text in ("x", "x", "y")
+    ]
+    assert (first[0], again[1], changed[1]) == (202, first[1], first[1])
+    named = [await api.call("POST", f"/api/v1/tasks?name={name}", json=spec, headers=key) for name in ("t-a", "t-b")]
+    foreign = await other.call("POST", "/api/v1/tasks", json=spec, headers=key)
+    assert foreign[1] != first[1]
+    for task in ("t-a", "t-b", foreign[1]["name"]):
+        await eventually(partial(_is_listed, api, task), f"{task} is created")
+    assert [status for status, _, _ in named] == [202, 202]
+
+    async def refused() -> list[Any]:
+        path = f"/api/v1/events?entity={first[1]['name']}&types=task.refused"
+        found: list[Any] = (await api.call("GET", path))[1]["events"]
+        return found
+
+    assert len(await eventually(refused, "the other content is refused")) == 1
+
+
+async def test_artifact_is_downloaded_by_its_own_project_only(
+    api: Api, herd: Broker, http: aiohttp.ClientSession, client: Herd
+) -> None:
+    """Its bytes arrive as an attachment that no browser renders; to another project the name is unknown."""
+    async with Herd.connect(herd_context(herd, OTHER)) as other:
+        stranger = Api(api.url, http, (await other.create_token("all", "operate")).text)
+    harness = {"kind": "command", "argv": ["sh", "-c", "echo '<script>' >left.html"]}
+    spec = {"text": "x", "harness": harness, "keep_work": True}
+    assert (await api.call("POST", "/api/v1/tasks?name=task-left", json=spec))[0] == 202
+
+    async def artifact() -> Any:
+        return [one async for one in client.artifacts(task="task-left")]
+
+    found = (await eventually(artifact, "the work tree is stored"))[0]
+    path = f"/api/v1/artifacts/{found.name}"
+    async with http.get(api.url + path, headers={"Authorization": f"Bearer {api.token}"}) as response:
+        headers, data = response.headers, await response.read()
+    assert (headers["Content-Type"], sha256(data).hexdigest()) == ("application/octet-stream", found.reference.sha256)
+    assert headers["Content-Disposition"] == f'attachment; filename="{found.name}"'
+    assert (headers["X-Content-Type-Options"], headers["Content-Length"]) == ("nosniff", str(found.size))
+    for query in ("", "?task=task-left", f"?sandbox={found.entity}"):
+        status, body, _ = await stranger.call("GET", path + query)
+        assert (status, body["code"]) == (404, "not_found")

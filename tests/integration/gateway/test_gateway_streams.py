@@ -19,6 +19,7 @@ from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.conversation import AgentMessage
 from sandherd.contracts.records import SharedAccessToken
 from sandherd.contracts.subjects import Principal
+from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from tests.integration.gateway.conftest import PROJECT, Api, Messages, gateway_of, served
 from tests.patience import PATIENCE
@@ -138,13 +139,7 @@ async def test_slow_client_is_disconnected_and_delays_no_other(
     """A client that reads nothing is closed when its queue is full; another one gets every event meanwhile."""
     monkeypatch.setattr(live.LiveFeeds.__init__, "__defaults__", (20,))
     async with gateway(herd, http, port_file) as api, api.stream("/api/v1/events/stream") as stream:
-        place = urlsplit(api.url)
-        deaf = socket.socket()
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        deaf.connect((place.hostname, place.port))
-        request = f"GET /api/v1/events/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
-        deaf.sendall(request.encode())
-        assert b"200" in await asyncio.to_thread(deaf.recv, 64)
+        deaf = await _deaf(api)
         heard = asyncio.create_task(numbers(stream, 150))
         while not heard.done():
             await talker.say(1, "x" * 60_000)
@@ -154,6 +149,53 @@ async def test_slow_client_is_disconnected_and_delays_no_other(
         deaf.setblocking(False)
         await eventually(lambda: _is_closed(deaf), "the slow client is disconnected")
         deaf.close()
+
+
+async def test_client_that_never_reads_is_disconnected_also_before_live_events(
+    herd: Broker, http: aiohttp.ClientSession, port_file: Path, talker: Talker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stored events that are not read hold memory, too; and the end of its token ends such a stream likewise."""
+    await talker.say(100, "x" * 60_000)
+    defaults = event_stream.EventStreams.__init__
+    async with gateway(herd, http, port_file) as api, api.stream("/api/v1/events/stream") as stream:
+        await stream.next()
+        begin = f"{stream.last.partition('-')[0]}-0"
+    monkeypatch.setattr(defaults, "__defaults__", (0.1, 0.5))
+    async with gateway_of(herd, gateway_port_file=port_file).running() as service:
+        with await _deaf(Api(await _again(service, port_file), http, TOKEN), begin):
+            await eventually(lambda: _streams(service) == (0, 1), "the client that takes nothing is disconnected")
+    monkeypatch.setattr(defaults, "__defaults__", (0.1, 3600.0))
+    monkeypatch.setattr(event_stream, "_CLOSING", 0.1)
+    async with gateway_of(herd, gateway_port_file=port_file).running() as service:
+        with await _deaf(Api(await _again(service, port_file), http, TOKEN), begin):
+            assert _streams(service) == (1, 0)
+            await store_token(herd, datetime.now(UTC))
+            await eventually(lambda: _streams(service) == (0, 0), "the client without a valid token is disconnected")
+
+
+def _streams(service: Service) -> tuple[float | None, float | None]:
+    """How many streams are open, and how many were ended because their clients were slow."""
+    names = ("sandherd_gateway_streams", "sandherd_gateway_streams_dropped_total")
+    open_now, dropped = (service.registry.get_sample_value(name) or 0 for name in names)
+    return open_now, dropped
+
+
+async def _again(service: Service, port_file: Path) -> str:
+    """The address of a gateway that is ready, behind an earlier one."""
+    await eventually(lambda: not service.health.problems(), "the gateway is ready")
+    return await served(port_file)
+
+
+async def _deaf(api: Api, after: str = "") -> socket.socket:
+    """A client with a stream that has begun, which reads nothing more."""
+    place = urlsplit(api.url)
+    deaf = socket.socket()
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    deaf.connect((place.hostname, place.port))
+    head = f"Host: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    deaf.sendall(f"GET /api/v1/events/stream?after={after} HTTP/1.1\r\n{head}".encode())
+    assert b"200" in await asyncio.to_thread(deaf.recv, 64)
+    return deaf
 
 
 def _is_closed(connection: socket.socket) -> bool:
@@ -171,7 +213,7 @@ async def test_expired_token_ends_its_open_stream(
     herd: Broker, http: aiohttp.ClientSession, port_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream is checked again with each heartbeat, and ends; so does the token at the next request."""
-    monkeypatch.setattr(event_stream.EventStreams.__init__, "__defaults__", (0.05,))
+    monkeypatch.setattr(event_stream.EventStreams.__init__, "__defaults__", (0.05, event_stream.STALL))
     async with gateway(herd, http, port_file) as api, asyncio.timeout(PATIENCE):
         async with api.stream("/api/v1/events/stream") as stream:
             assert (await stream.next())[0] == "ready"

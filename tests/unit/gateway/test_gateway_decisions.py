@@ -9,8 +9,9 @@ import pytest
 
 from gateway.access import AccessError, Caller, caller_of, check_role, digest_of
 from gateway.cursors import Start, cursor, start_of
+from gateway.frame_queues import FrameQueue
 from gateway.guard import Guard, is_known_host
-from gateway.live import EventSource, FrameQueue
+from gateway.live import EventSource
 from gateway.problems import STATUS, problem_of, problem_response
 from gateway.sessions import command_id, derived_name
 from gateway.stream_reader import Frame, StreamState, epoch_of
@@ -89,10 +90,13 @@ async def test_queue_gives_its_entitys_frames_and_reports_a_slow_reader() -> Non
     queue.offer(frame(2))
     queue.offer(frame(3))
     assert not queue.overflowed.is_set()
-    queue.offer(frame(4))
-    assert queue.overflowed.is_set()
     taken = [await queue.take(0.01) for _ in range(3)]
     assert [one.sequence if one else None for one in taken] == [2, 3, None]
+    queue.offer(frame(4))
+    queue.offer(frame(5))
+    queue.offer(frame(6))
+    assert queue.overflowed.is_set()
+    assert await queue.take(0.01) is None
 
 
 @pytest.mark.parametrize(
@@ -163,11 +167,12 @@ async def test_event_that_was_read_from_the_stream_is_not_repeated_by_the_feed()
     """A client may have read further than the shared feed when it joins: each event comes once all the same."""
 
     class Reader:
-        async def batch(self, _subject: str, first: int) -> list[StoredMessage]:
+        async def batch(self, _subject: str, first: int, _most: int) -> list[StoredMessage]:
             return [one for one in stored if one.sequence >= first]
 
     class Feed:
         clients: ClassVar[set[FrameQueue]] = set()
+        users = 1
 
         def join(self, entity: str | None) -> FrameQueue:
             queue = FrameQueue(entity, 2)

@@ -41,7 +41,7 @@ spec:
     {{- .containers | nindent 4 }}
   volumes:
   - name: tmp
-    emptyDir: {sizeLimit: 64Mi}
+    emptyDir: {sizeLimit: {{ .tmp | default "64Mi" }}}
   {{- with .volumes }}{{ . | nindent 2 }}{{ end }}
   {{- with $.Values.pods.volumes }}{{ toYaml . | nindent 2 }}{{ end }}
 {{- end }}

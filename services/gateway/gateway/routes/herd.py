@@ -2,16 +2,18 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
-from typing import IO, Annotated, Any, Final
+from contextlib import ExitStack
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
 
 from gateway.api_server import CONNECTION
 from gateway.bodies import part_of
+from gateway.downloads import FileResponse
 from gateway.routes.replies import STREAM, Accepted, AfterHeader, Name, accepted
 from gateway.sessions import Approver, Operator, Reader
+from sandherd.client.artifacts import EventArtifact
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.commands import AnswerApproval, ApprovalId
 from sandherd.contracts.errors import Code
@@ -48,8 +50,8 @@ _NONE: Final[frozenset[str]] = frozenset()
 _ANSWERING: Final = frozenset({"message", "sandbox", "approval_id", "answered_by"})
 _EXAMINED: Final[tuple[type[Examine], ...]] = (ExamineSpawner, ExamineEventIngest, ExamineMonitor, ExamineMessageRelay)
 _DOWNLOAD_SECONDS: Final = 600.0
+_SEARCH_SECONDS: Final = 15.0
 _IN_MEMORY: Final = 1024 * 1024
-_PIECE: Final = 64 * 1024
 EventQuery: Any = part_of(AskEvents, "EventQuery", without=_NONE)
 ApprovalQuery: Any = part_of(AskApprovals, "ApprovalQuery", without=_NONE)
 BranchQuery: Any = part_of(ListBranches, "BranchQuery", without=_NONE)
@@ -144,23 +146,25 @@ async def download_artifact(
     session: Reader, request: Request, artifact: Name, task: SafeName | None = None, sandbox: SafeName | None = None
 ) -> Response:
     """The bytes of an artifact that an event of the project refers to. Never show it as HTML: a sandbox wrote it."""
-    found = await session.herd.find_artifact(artifact, task=task, sandbox=sandbox)
-    request.scope[CONNECTION].extend(_DOWNLOAD_SECONDS)
-    file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  # closed by the response
+    reference = (await _found(session, artifact, task, sandbox)).reference
+    with ExitStack() as stack:
+        stack.enter_context(session.backend.downloads.reserved(session.caller.project, reference.size))
+        request.scope[CONNECTION].extend(_DOWNLOAD_SECONDS)
+        file = stack.enter_context(tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY))
+        async with asyncio.timeout(_DOWNLOAD_SECONDS):
+            await session.herd.artifact(reference, file)
+        headers = {"Content-Disposition": f'attachment; filename="{artifact}"', "Content-Length": str(reference.size)}
+        return FileResponse(file, stack.pop_all(), headers)
+
+
+async def _found(session: Reader, artifact: str, task: str | None, sandbox: str | None) -> EventArtifact:
+    """The artifact; a name without a time may be searched for in the whole history, which has to end."""
     try:
-        await session.herd.artifact(found.reference, file)
-    except BaseException:
-        file.close()
-        raise
-    headers = {"Content-Disposition": f'attachment; filename="{artifact}"', "Content-Length": str(file.tell())}
-    return StreamingResponse(_pieces(file), headers=headers, media_type="application/octet-stream")
-
-
-async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
-    with file:
-        file.seek(0)
-        while piece := file.read(_PIECE):
-            yield piece
+        async with asyncio.timeout(_SEARCH_SECONDS):
+            return await session.herd.find_artifact(artifact, task=task, sandbox=sandbox)
+    except TimeoutError:
+        remedy = "name its task or sandbox in the query"
+        raise HerdError.of(Code.UNAVAILABLE, f"{artifact} was not found in time", remedy=remedy) from None
 
 
 @router.get("/audit", tags=["operation"])

@@ -1,0 +1,153 @@
+"""What hostile requests and slow clients may cause: a refusal, and no more memory than is planned."""
+
+import asyncio
+import io
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fastapi.exceptions import RequestValidationError
+from starlette.requests import ClientDisconnect
+
+from gateway.access import Caller
+from gateway.application import application
+from gateway.downloads import SHARE, DownloadSpace, FileResponse
+from gateway.frame_queues import FEED_BYTES, QUEUE_BYTES, FrameQueue, end_slowest
+from gateway.guard import Guard
+from gateway.problems import problem_of, problem_response
+from gateway.routes import herd
+from gateway.stream_reader import Frame
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+from tests.patience import PATIENCE
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def test_queue_of_a_client_is_bounded_in_bytes() -> None:
+    """A thousand events of the largest size would be 256 MiB for one client: bytes count, too."""
+    queue = FrameQueue(None, 1)
+    piece = QUEUE_BYTES // 4
+    for number in range(4):
+        queue.offer(Frame(number, "sbx-1", "agent.message", "x" * piece, NOW))
+    assert not queue.overflowed.is_set()
+    queue.offer(Frame(5, "sbx-1", "agent.message", "x", NOW))
+    assert queue.overflowed.is_set()
+
+
+def test_queues_of_a_project_are_bounded_together() -> None:
+    """Many slow clients of different sandboxes would each have a full queue: the slowest are ended, and no other."""
+    count = FEED_BYTES // QUEUE_BYTES + 2
+    slow = [FrameQueue(f"sbx-{number}", 1) for number in range(count)]
+    shared = [FrameQueue("sbx-0", 1) for _ in range(50)]
+    fast = FrameQueue("sbx-fast", 1)
+    for queue in [*slow, *shared]:
+        queue.offer(Frame(1, str(queue.entity), "agent.message", "x" * QUEUE_BYTES, NOW))
+    fast.offer(Frame(1, "sbx-fast", "agent.message", "x", NOW))
+    end_slowest([*slow, *shared, fast])
+    assert not fast.overflowed.is_set()
+    assert sum(queue.size for queue in [*slow, fast]) <= FEED_BYTES
+    for queue in shared:
+        assert queue.overflowed.is_set() == slow[0].overflowed.is_set()
+    end_slowest(shared)
+    assert sum(queue.overflowed.is_set() for queue in slow) == 3
+
+
+async def test_bytes_of_taken_events_are_free_again() -> None:
+    """A client that reads is never disconnected, however much it has read."""
+    queue = FrameQueue(None, 1)
+    for number in range(9):
+        queue.offer(Frame(number, "sbx-1", "agent.message", "x" * (QUEUE_BYTES // 2), NOW))
+        assert (await queue.take(0.01)) is not None
+    assert not queue.overflowed.is_set()
+
+
+async def test_request_that_ends_within_its_body_is_not_carried_out() -> None:
+    """A command whose connection is lost half-way is refused: what is there of it may be a valid, other command."""
+
+    class Tokens:
+        async def authenticate(self, _authorization: str) -> Caller:
+            return Caller("p1", "ci", "work", "d", NOW)
+
+    async def inner(_scope: Any, _receive: Any, _send: Any) -> None:
+        raise AssertionError("the request is carried out")
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    tokens: Any = Tokens
+    statuses: list[int] = []
+    sent: list[Any] = []
+    messages = [{"type": "http.request", "body": b"{}", "more_body": True}, {"type": "http.disconnect"}]
+    guard = Guard(inner, tokens, hosts=frozenset(), per_second=9, measured=lambda status, _: statuses.append(status))
+    headers = [(b"host", b"localhost"), (b"authorization", b"x"), (b"content-length", b"9")]
+    await guard({"type": "http", "method": "POST", "path": "/api/v1/tasks", "headers": headers}, receive, send)
+    assert statuses == [400]
+
+
+async def test_error_does_not_repeat_the_value() -> None:
+    """Pydantic repeats the tag of a union; it may be a secret that stands in the wrong field."""
+    found = {"type": "union_tag_invalid", "loc": ("body", "kind"), "msg": "Input tag 'hunter2' found",
+             "ctx": {"tag": "hunter2", "expected_tags": "'a', 'b'", "discriminator": "'kind'"}}  # fmt: skip
+    handler: Any = application(lambda: None).exception_handlers[RequestValidationError]  # type: ignore[arg-type,return-value]  # not used
+    response = await handler(None, RequestValidationError([found]))
+    assert response.status_code == 422
+    assert b"hunter2" not in response.body
+    assert b"its kind is none of" in response.body
+
+
+def test_downloads_share_a_bounded_space() -> None:
+    """A replica's temporary folder is never full: what does not fit waits, and no project uses all of it."""
+    space = DownloadSpace()
+    with pytest.raises(HerdError) as refused, space.reserved("p1", SHARE + 1):
+        pass
+    assert refused.value.problem.code is Code.TOO_LARGE
+    for _ in range(2):
+        with space.reserved("p1", SHARE), space.reserved("p2", SHARE):
+            for project in ("p1", "p3"):
+                with pytest.raises(HerdError) as refused, space.reserved(project, 1):
+                    pass
+                assert refused.value.problem.code is Code.BUSY
+                assert refused.value.problem.retry_after_seconds
+
+
+async def test_space_of_a_download_is_free_after_its_client_has_left() -> None:
+    """Also if the client is disconnected before the first byte."""
+
+    async def send(_message: Any) -> None:
+        raise OSError
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    held, file = ExitStack(), io.BytesIO(b"x" * 100)
+    held.enter_context(file)
+    with suppress(OSError, ClientDisconnect):
+        await FileResponse(file, held, {})({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)
+    assert file.closed
+
+
+async def test_search_for_an_artifact_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is in no event is searched for in the whole history: not longer than the client may wait."""
+
+    async def endless(*_arguments: Any, **_options: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(herd, "_SEARCH_SECONDS", 0.01)
+    session: Any = SimpleNamespace(herd=SimpleNamespace(find_artifact=endless))
+    request: Any = None
+    with pytest.raises(HerdError) as ended:
+        async with asyncio.timeout(PATIENCE):
+            await herd.download_artifact(session, request, "art-1")
+    assert ended.value.problem.code is Code.UNAVAILABLE
+
+
+def test_unavailable_has_retry_after() -> None:
+    """Clients that retry by the header do not do so at once."""
+    assert problem_response(problem_of(Code.UNAVAILABLE, "no reply")).headers["retry-after"] == "1"
+    assert "retry-after" not in problem_response(problem_of(Code.INTERNAL, "bug")).headers
