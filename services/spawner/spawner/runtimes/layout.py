@@ -10,6 +10,7 @@
 import os
 import re
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -221,8 +222,9 @@ class Layout:
         """Remove a sandbox's directory. Links in it are removed, not followed."""
         place = self.directory(sandbox)
         self.disks.remove(place.folder)
-        if place.exists():
-            remove_tree(place.folder)
+        with suppress(FileNotFoundError):  # another removal may run at the same time
+            if place.exists():
+                remove_tree(place.folder)
 
     def quarantine(self, sandbox: str) -> Path:
         """Move a sandbox's directory to quarantine, without its secrets, and return the new path."""
