@@ -1,11 +1,14 @@
 """Git LFS: objects are fetched and stored by the control plane, over HTTP; the sandbox has its filter only."""
 
+import asyncio
 import hashlib
+import shutil
 from pathlib import Path
 
 import pytest
 
 from sandherd.contracts.repositories import Repository
+from sandherd.contracts.requests import PushBranch
 from spawner.parts import OpenRuntimes
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
 from spawner.repositories.hosts import RepositoryHosts
@@ -16,8 +19,10 @@ from tests.doubles.lfs_store import LfsStore, pointer
 from tests.integration.repositories.conftest import TOKEN, Upstream, git
 from tests.integration.repositories.test_branch_line import without_mirrors
 from tests.integration.repositories.test_branches import Make, home, person, reaches, repository, spawner
+from tests.integration.repositories.test_signed_commits import COMMITTER, new_key
 from tests.integration.repositories.test_submodules import Credentials
 from tests.integration.spawner.conftest import Person
+from tests.patience import PATIENCE
 
 __all__ = ["home", "person", "repository", "spawner"]
 LARGE = b"\0large\r\n" * 50_000
@@ -54,14 +59,26 @@ async def test_files_in_lfs_are_checked_out_and_saved(
     upstream: Upstream,
     store: LfsStore,
     runtimes: OpenRuntimes | None,
+    home: Path,
+    tmp_path: Path,
 ) -> None:
-    """The agent works on their content; what it commits and what it leaves is at the server before the push."""
+    """The agent works on their content; what it commits and what it leaves is at the server before the push.
+
+    So it is if the commits were signed, and their mirror was lost before they are pushed.
+    """
     upstream.commit({".gitattributes": ATTRIBUTES, "large.bin": store.add(LARGE)})
-    async with spawner(isolation="auto", runtimes=runtimes).running():
-        wanted = repository.model_copy(update={"lfs": True})
+    lost = runtimes is not None
+    signs = {"signing_key": new_key(tmp_path, "ed25519").file, "signing_committer": COMMITTER} if lost else {}
+    async with spawner(isolation="auto", runtimes=runtimes, **signs).running():
+        wanted = repository.model_copy(update={"lfs": True, "push": not lost})
         task = await person.submit(["/bin/sh", "-c", SCRIPT], repository=wanted)
         ended = await person.ended(task)
         assert (ended.state, ended.error) == ("completed", None)
+        if lost:
+            saved = await reaches(person, task, lambda found: found.commits == 2)
+            [mirror] = (home / "repositories").glob("p1/*.git")
+            await asyncio.to_thread(shutil.rmtree, mirror)
+            await person.bus.ask(PushBranch(branch=saved.id), person.project, timeout=PATIENCE)
         view = await reaches(person, task, lambda found: found.pushed_commit is not None or found.problem is not None)
     assert (view.problem, view.commits) == (None, 2)
     shown = {
