@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,13 @@ import pytest
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import PushBranch
 from spawner.parts import OpenRuntimes
-from spawner.repositories.git import GitError, GitFault, RemoteRepository
+from spawner.repositories.git import GitError, GitFault, GitLimits, RemoteRepository
 from spawner.repositories.hosts import RepositoryHosts
-from spawner.repositories.lfs import LfsObjects
+from spawner.repositories.lfs import REF, LfsObjects, restore_objects, take_objects
 from spawner.repositories.mirror import Mirror
 from tests.doubles.git_server import GitServer
 from tests.doubles.lfs_store import LfsStore, pointer
-from tests.integration.repositories.conftest import TOKEN, Upstream, git
+from tests.integration.repositories.conftest import TOKEN, Sandbox, Upstream, commit, git
 from tests.integration.repositories.test_branch_line import without_mirrors
 from tests.integration.repositories.test_branches import Make, home, person, reaches, repository, spawner
 from tests.integration.repositories.test_signed_commits import COMMITTER, new_key
@@ -157,3 +158,49 @@ async def test_server_can_name_permitted_hosts_only(
         with pytest.raises(GitError, match=problem) as refused:
             await objects.fetch(mirror, made, remote.url)
         assert TOKEN not in str(refused.value)
+
+
+async def bundle_with(sandbox: Sandbox, mirror: Mirror, upstream: Upstream, *contents: bytes) -> Path:
+    """The bundle of a sandbox whose branch `feature/x` has one commit, and these objects."""
+    await mirror.create_branch("feature/x", upstream.first)
+    await sandbox.start(mirror, "feature/x")
+    commit(sandbox.folder, {"x": "1\n"})
+    lines = []
+    for content in contents:
+        (sandbox.folder / "object").write_bytes(content)
+        blob = git(sandbox.folder, "hash-object", "-w", "object")
+        lines.append((sandbox.folder / ".git" / hashlib.sha256(content).hexdigest(), blob))
+    for file, blob in lines:
+        git(sandbox.folder, "update-index", "--add", "--cacheinfo", f"100644,{blob},{file.name}")
+    tree = git(sandbox.folder, "write-tree", "--missing-ok")
+    git(sandbox.folder, "update-ref", REF, git(sandbox.folder, "commit-tree", "-m", "objects", tree))
+    return sandbox.bundle("feature/x", REF, f"^{upstream.first}")
+
+
+async def test_small_bundle_of_large_objects_is_refused(mirror: Mirror, upstream: Upstream, sandbox: Sandbox) -> None:
+    """Its objects are together larger than a mirror may be, and none is stored."""
+    bundle = await bundle_with(sandbox, mirror, upstream, b"0" * 600_000, b"1" * 600_000)
+    assert bundle.stat().st_size < 10_000
+    small = Mirror(mirror.path, GitLimits(file_bytes=1_000_000))
+    take = partial(take_objects, small)
+    with pytest.raises(GitError, match="more than 1000000 bytes") as refused:
+        await small.import_bundle(bundle, "feature/x", expected=upstream.first, also=take)
+    assert refused.value.fault is GitFault.TOO_LARGE
+    assert list(mirror.path.glob("lfs/objects/*/*/*")) == []
+    assert (await mirror.branches())["feature/x"] == upstream.first
+
+
+async def test_pointers_of_wrong_sizes_fail_no_step_for_ever(
+    objects: LfsObjects, mirror: Mirror, remote: RemoteRepository, upstream: Upstream, store: LfsStore, sandbox: Sandbox
+) -> None:
+    """Those that contradict each other can't be checked out; the object of a wrong one is uploaded as it is."""
+    await restore_objects(mirror, await bundle_with(sandbox, mirror, upstream, MADE))
+    wrong = pointer(MADE).replace(f"size {len(MADE)}", "size 7")
+    made = with_files(upstream, mirror, {"wrong.bin": wrong, "right.bin": pointer(MADE)})
+    with pytest.raises(GitError, match="different sizes") as refused:
+        await objects.fetch(mirror, made, remote.url)
+    assert refused.value.fault is GitFault.REFUSED
+    only = with_files(upstream, mirror, {"right.bin": "no pointer"})
+    for since, at in ((made, only), (upstream.first, only), (upstream.first, made)):
+        await objects.upload(mirror, since, at, remote.url)
+    assert list(store.objects.values()) == [MADE]

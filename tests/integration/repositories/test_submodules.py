@@ -151,6 +151,16 @@ async def test_hostile_submodules_are_refused(
         assert refused.value.permanent
 
 
+async def test_path_that_is_longer_than_an_argument_is_none(
+    fetcher: SubmoduleFetcher, mirror: Mirror, upstream: Upstream, server: GitServer
+) -> None:
+    """No file system has it, so that it is no submodule's folder; the task does not wait for ever."""
+    text = f'[submodule "long"]\n\tpath = {"x" * 200_000}\n\turl = ../lib.git\n'
+    head = commit(upstream.clone, {".gitmodules": text})
+    git(mirror.path, "fetch", "--quiet", str(upstream.clone), head)
+    assert await fetcher.fetch(mirror, head, f"{server.url}/team/shop.git", wanted=True) == []
+
+
 async def test_push_with_a_commit_of_the_sandbox_alone_is_refused(
     fetcher: SubmoduleFetcher, mirror: Mirror, upstream: Upstream, server: GitServer
 ) -> None:
