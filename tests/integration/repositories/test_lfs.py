@@ -11,6 +11,7 @@ import pytest
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import PushBranch
 from spawner.parts import OpenRuntimes
+from spawner.repositories import lfs
 from spawner.repositories.git import GitError, GitFault, GitLimits, RemoteRepository
 from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.lfs import REF, LfsObjects, restore_objects, take_objects
@@ -151,13 +152,34 @@ async def test_object_that_no_sandbox_has_saved_is_no_push(
 async def test_server_can_name_permitted_hosts_only(
     objects: LfsObjects, mirror: Mirror, remote: RemoteRepository, upstream: Upstream, store: LfsStore, tmp_path: Path
 ) -> None:
-    """It states where an object is: another host is not contacted, and no file is read."""
+    """It states where an object is: another host is not contacted, also by a redirect, and no file is read."""
     made = with_files(upstream, mirror, {"a.bin": store.add(LARGE)})
     for storage, problem in (("http://127.0.0.1:1", "SANDHERD_LFS_HOSTS"), (f"file://{tmp_path}", "batch API")):
         store.storage = storage
         with pytest.raises(GitError, match=problem) as refused:
             await objects.fetch(mirror, made, remote.url)
         assert TOKEN not in str(refused.value)
+    store.storage = None
+    for moved, problem in (
+        ("http://169.254.169.254/latest", "SANDHERD_LFS_HOSTS"),
+        ("", "redirects"),
+        ("//[", "reached"),
+    ):
+        store.moved = moved
+        with pytest.raises(GitError, match=problem):
+            await objects.fetch(mirror, made, remote.url)
+
+
+async def test_transfers_of_one_step_have_an_end(
+    objects: LfsObjects, mirror: Mirror, remote: RemoteRepository, upstream: Upstream, store: LfsStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A server that sends a little at a time does not have the mirror's lock for ever: the step is tried again."""
+    made = with_files(upstream, mirror, {"a.bin": store.add(LARGE)})
+    monkeypatch.setattr(lfs, "_TRANSFER_SECONDS", 0.0)
+    with pytest.raises(GitError, match="go on later") as late:
+        await objects.fetch(mirror, made, remote.url)
+    assert late.value.fault is GitFault.UNAVAILABLE
 
 
 async def bundle_with(sandbox: Sandbox, mirror: Mirror, upstream: Upstream, *contents: bytes) -> Path:
