@@ -9,7 +9,7 @@ import pytest
 from sandherd.contracts.repositories import Repository
 from spawner.repositories import commit_signer
 from spawner.repositories.commit_signer import CommitSigner, signed_commit
-from spawner.repositories.git import GitError, GitFault
+from spawner.repositories.git import GitError, GitFault, RemoteRepository
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.record import BranchRecord
 from tests.integration.repositories.conftest import Sandbox, Upstream, commit, git
@@ -110,11 +110,11 @@ async def imported(mirror: Mirror, sandbox: Sandbox, record: BranchRecord, signe
 
 
 async def test_merges_are_signed_and_commits_of_others_are_not_made_again(
-    mirror: Mirror, upstream: Upstream, sandbox: Sandbox, tmp_path: Path
+    mirror: Mirror, upstream: Upstream, sandbox: Sandbox, remote: RemoteRepository, tmp_path: Path
 ) -> None:
     """A merge of the base has the base's own commit as its parent; a signature of the agent's is replaced.
 
-    What is repeated after a crash makes the same commits.
+    What is repeated after a crash makes the same commits, and so does a mirror that was restored from the signed ones.
     """
     key = new_key(tmp_path, "rsa")
     record = branch(branch="feature/x", base_commit=upstream.first, commit=upstream.first, pushed=None)
@@ -138,11 +138,17 @@ async def test_merges_are_signed_and_commits_of_others_are_not_made_again(
     await mirror.reset_branch("feature/x", upstream.first)
     assert await imported(mirror, sandbox, record, signer) == made
     first = record.model_copy(update={"commit": made, "unsigned": git(sandbox.folder, "rev-parse", "HEAD")})
+    restored = Mirror(tmp_path / "restored" / "shop.git")
+    await restored.fetch(remote)
+    await restored.create_branch("feature/x", upstream.first)
+    await mirror.write_bundle("feature/x", tmp_path / "signed", since=upstream.first)
+    await restored.import_bundle(tmp_path / "signed", "feature/x", expected=upstream.first)
     git(sandbox.folder, "checkout", "--quiet", "-b", "side", "HEAD^")
     commit(sandbox.folder, {"y": "1\n"})
     git(sandbox.folder, "checkout", "--quiet", "feature/x")
     git(sandbox.folder, "merge", "--quiet", "--no-edit", "side")
     later = await imported(mirror, sandbox, first, signer)
+    assert await imported(restored, sandbox, first, signer) == later
     assert git(mirror.path, "show", "-s", "--format=%P", later).split()[0] == made
     assert git(mirror.path, "rev-list", "--count", f"{made}..{later}") == "2"
 
