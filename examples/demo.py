@@ -157,8 +157,10 @@ def _check(kept: Kept) -> None:
     audit = kept.audit
     require(audit.missing == 0 and audit.unstored == 0, f"something is missing: {audit}")
     require(_closed(audit), "a source has not published its last event")
-    stored = sum(source.stored for source in audit.sources)
-    require(stored == len(kept.events), f"{len(kept.events)} events were published and {stored} stored")
+    stored, sources = sum(one.stored for one in audit.sources), {one.source for one in audit.sources}
+    # What services publish about many sandboxes, as the monitor does, is no part of the audit of one.
+    published = sum(event.source in sources for event in kept.events)
+    require(stored == published, f"{published} events were published and {stored} stored")
 
 
 def _check_repository(repository: str, branch: str) -> None:

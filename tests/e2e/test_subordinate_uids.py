@@ -319,7 +319,7 @@ def test_stopped_stack_leaves_only_files_of_the_user(own_stack: Stack) -> None:
     sandbox = stack.sandbox()
     sandbox.python(HOSTILE)
     stack.tell("down")
-    assert not stack.processes()
+    eventually(lambda: not stack.processes())  # the parent of the supervisor sees its end last
     foreign = subprocess.run(
         ["find", str(stack.user.home), "!", "-user", str(stack.user.uid)], capture_output=True, text=True, check=True
     )
@@ -336,7 +336,7 @@ def test_stopped_stack_leaves_only_files_of_the_user(own_stack: Stack) -> None:
         os.kill(pid, signal.SIGKILL)
     assert killed.processes()
     stack.tell("down")
-    assert not stack.processes()
+    eventually(lambda: not stack.processes())
     assert (killed.folder / "work").stat().st_uid == stack.user.uid
     removed = stack.user.run("sh", "-c", f"chmod -R u+rwx {stack.home} && rm -r {stack.home}")
     assert removed.returncode == 0, removed.stderr

@@ -162,7 +162,8 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "purge_events", frozenset({_P.EVENT_INGEST}), "Remove events that all have acknowledged."),
     _request(_P.SPAWNER, "purge_artifacts", frozenset({_P.EVENT_INGEST}), "Remove the oldest artifacts of a sandbox."),
     _request(_P.SPAWNER, "delete_dead", _REQUEUERS, "Delete a dead letter that was handled."),
-    *(_request(service, "examine", _CALLERS, "Return the service's health.") for service in sorted(_SERVICES)),
+    # No service requests its own health: the broker would see a cycle of imports, and ignore that of a backup.
+    *(_request(one, "examine", _CALLERS - {one}, "Return the service's health.") for one in sorted(_SERVICES)),
     Subject(
         name="request.spawner.credential",
         kind=MessageKind.REQUEST,

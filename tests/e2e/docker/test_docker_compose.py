@@ -262,6 +262,7 @@ async def test_no_process_is_root_and_secrets_are_per_service(docker: Docker) ->
         user, *seen[service] = (await said_in(docker, service, "id -u; find /run/sandherd* /herd -type f")).split()
         assert user == "10001"
     names = ("account.json", "claims.creds", "connections.creds", "joiner.nk", "operator-signing.nk", "worker.nk")
+    names += ("people.json",)
     keys = {f"/run/sandherd-keys/{name}" for name in names}
     for service in SERVICES:
         assert set(seen[service]) == {"/run/sandherd/nats.creds"} | (keys if service == "spawner" else set())

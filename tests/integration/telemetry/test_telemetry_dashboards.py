@@ -29,6 +29,7 @@ FAULTS: Final = {
     "sandherd_reconnects_total": "SandherdReconnecting",
     "sandherd_permission_violations_total": "SandherdRightsLacking",
     "sandherd_exports_total": "SandherdTelemetryLost",
+    "sandherd_budget_entries_unreadable": "SandherdBudgetUnreadable",
 }
 """What is 0 without a fault, and the alert for it, which the tests of the rules show with the fault."""
 IDLE: Final = {
@@ -51,12 +52,18 @@ IDLE: Final = {
     "sandherd_conductor_findings": "no two sandboxes edit one file",
     "sandherd_conductor_messages_total": "no two sandboxes edit one file",
     "sandherd_conductor_comparisons_total": "no two sandboxes edit one file",
+    "sandherd_gateway_requests_total": "the HTTP API is not used",
+    "sandherd_gateway_streams": "the HTTP API is not used",
+    "sandherd_gateway_streams_dropped_total": "the HTTP API is not used",
+    "sandherd_outage_sandboxes": "no provider fails",
 }
 """What is 0 in this herd though nothing is wrong, and why. It is shown as 0, so that its panel is not empty."""
 
 ABSENT: Final = {
     "sandherd_forge_requests_remaining": "its series are those of the forges that were asked",
     "sandherd_conductor_published_total": "the conductor has published nothing",
+    "sandherd_gateway_request_seconds_bucket": "the HTTP API is not used",
+    "sandherd_gateway_event_delay_seconds_bucket": "the HTTP API is not used",
 }
 """What has no series in this herd, and why."""
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandherd.bus.auth.accounts import Account, imports
 from sandherd.bus.auth.inboxes import inbox
 from sandherd.bus.identity import HerdIdentity, Key, KeyKind, Minter, Registrar, SpawnerKeys, bearer, write_secret
 from sandherd.bus.identity.keys import is_public_key, read_claims, sign_claims
@@ -193,3 +194,10 @@ def test_key_equals_its_seed_and_has_no_secret_repr() -> None:
     assert is_public_key(KEY.public, KeyKind.USER)
     with pytest.raises(ValueError, match="not an nkey seed"):
         Key.from_seed("SUAB")
+
+
+def test_no_account_imports_what_it_exports() -> None:
+    """The broker ignores imports that form a cycle, and says so nowhere."""
+    keys = {account: account.value for account in Account}
+    imported = {(one, entry["account"], entry["subject"]) for one in Account for entry in imports(one, keys)}
+    assert not {entry for entry in imported if (entry[1], entry[0].value, entry[2]) in imported}
