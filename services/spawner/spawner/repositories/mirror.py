@@ -37,8 +37,6 @@ FETCH: Final = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--for
 _BLOBLESS: Final = ("--filter=blob:none",)
 _CHECKED: Final[Mapping[str, str]] = {"transfer.fsckObjects": "true", "fetch.fsckObjects": "true"}
 """For objects from a sandbox: malformed ones, and names that attack a checkout, are refused (git-fsck(1))."""
-
-
 Take = Callable[[Path, Path], Awaitable[None]]
 """Takes what else is in a bundle, by way of a repository at the second path."""
 
@@ -219,10 +217,7 @@ class Mirror:
 
     @asynccontextmanager
     async def quarantine(self) -> AsyncIterator[Path]:
-        """A repository of its own, which also has the mirror's objects; it is deleted afterwards. Raises `GitError`.
-
-        The mirror is being written.
-        """
+        """A repository of its own with the mirror's objects, which is being written; it is deleted afterwards."""
         with tempfile.TemporaryDirectory(prefix=QUARANTINES, dir=self.path) as folder:
             await run_git("init", "--quiet", "--bare", "--template=", "--end-of-options", folder)
             (Path(folder) / "objects" / "info" / "alternates").write_text(f"{self.path / 'objects'}\n")

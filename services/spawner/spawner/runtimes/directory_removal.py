@@ -13,10 +13,11 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def remove_entry(path: Path) -> None:
     """Remove a file, a link or a directory with its content, if it exists. Raises `OSError`."""
-    if path.is_dir() and not path.is_symlink():
-        remove_tree(path)
-    else:
-        path.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        if path.is_dir() and not path.is_symlink():
+            remove_tree(path)
+        else:
+            path.unlink()
 
 
 def remove_tree(folder: Path) -> None:
