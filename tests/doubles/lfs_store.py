@@ -21,6 +21,8 @@ class LfsStore:
     objects: dict[str, bytes] = field(default_factory=dict)
     storage: str | None = None
     """The origin where it states that objects are; its own by default."""
+    moved: str | None = None
+    """Where each GET of an object is redirected to."""
     verified: list[str] = field(default_factory=list)
     key: str = "key-of-the-storage-5c1d"
 
@@ -50,13 +52,18 @@ class LfsStore:
             return web.Response(status=200 if len(self.objects[body["oid"]]) == body["size"] else 404)
         oid = request.path.removeprefix(_STORED)
         if request.method == "GET":
-            found = self.objects.get(oid)
-            return web.Response(status=404) if found is None else web.Response(body=found)
+            return self._stored(oid)
         content = await request.read()
         if hashlib.sha256(content).hexdigest() != oid:
             return web.Response(status=HTTPStatus.BAD_REQUEST)
         self.objects[oid] = content
         return web.Response()
+
+    def _stored(self, oid: str) -> web.Response:
+        if self.moved is not None:
+            return web.Response(status=HTTPStatus.FOUND, headers={"Location": self.moved})
+        found = self.objects.get(oid)
+        return web.Response(status=404) if found is None else web.Response(body=found)
 
     def _batch(self, body: Any, url: str) -> Any:
         found = [self._object(body["operation"], one["oid"], one["size"], url) for one in body["objects"]]

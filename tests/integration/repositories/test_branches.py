@@ -155,7 +155,8 @@ async def test_branch_exists_before_its_sandbox_and_gets_its_commits(
     assert after.diff is not None
     assert upstream.head("main") == upstream.first
     kinds = [event["type"] for event in person.unique() if event["type"].startswith("branch.")]
-    assert kinds == ["branch.created", "branch.saved", "branch.pushed"]
+    # The sandbox's own worker saves the file `go` at its end: without this clone's commit, that is refused.
+    assert kinds[:3] == ["branch.created", "branch.saved", "branch.pushed"]
     assert not any(TOKEN in str(event) for event in person.events)
 
 

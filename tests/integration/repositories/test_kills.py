@@ -23,6 +23,7 @@ from spawner.live_state import LiveState
 from spawner.repositories import decisions, mirror, workflow
 from spawner.repositories.artifacts import BranchArtifacts
 from spawner.repositories.branch_names import rules_of
+from spawner.repositories.commit_signer import CommitSigner
 from spawner.repositories.git import RemoteRepository, run_git
 from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.mirrors import Mirrors
@@ -32,11 +33,12 @@ from spawner.tasks import decisions as of_task
 from spawner.tasks.record import TaskRecord
 from tests.integration.repositories.conftest import Upstream, commit, git
 from tests.integration.repositories.test_branches import clone_on, stored
+from tests.integration.repositories.test_signed_commits import COMMITTER, new_key
 from tests.polling import eventually
 
 URL = "https://git.example/team/shop.git"
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
-WRITING = {"init", "fetch", "update-ref", "push", "bundle"}
+WRITING = {"init", "fetch", "update-ref", "unpack-objects", "push", "bundle"}
 """The commands of git that change a repository."""
 EVENTS = {"task.submitted": 1, "branch.created": 1, "branch.saved": 1, "branch.pushed": 1}
 
@@ -103,6 +105,7 @@ class Story:
         self.project, self.task = f"k{number}", f"task-k{number}"
         self.live = LiveState(bus, Meters(CollectorRegistry()))
         self.head = ""
+        self.signer: CommitSigner | None = None
 
     async def submit(self) -> None:
         """The task's record."""
@@ -123,7 +126,9 @@ class Story:
         """The branch once all is done about it."""
         task = await self.prepared()
         held = await self.live.branches.load(f"{self.project}.{task.branch}") if task else None
-        done = held and held.record.pushed == self.head and not held.record.has_work and not held.record.outbox
+        record = held.record if held else None
+        saved = record is not None and record.unsigned == self.head and record.pushed == record.commit
+        done = saved and record is not None and not record.has_work and not record.outbox
         return held.record if held and done else None
 
     async def save(self) -> None:
@@ -159,7 +164,7 @@ class Story:
                 lease: Any = HeldLease()
                 parts = (
                     CheckoutPreparer(live, lease, mirrors, artifacts, {"process"}, rules=rules_of(BRANCH_PREFIXES)),
-                    workflow.BranchWorkflow(live, lease, mirrors, artifacts, ["*.yml"]),
+                    workflow.BranchWorkflow(live, lease, mirrors, artifacts, ["*.yml"], signer=self.signer),
                 )
                 running = asyncio.ensure_future(
                     run_until_first(live.follow(), *(part.run() for part in parts), effects.dead.wait())
@@ -185,8 +190,8 @@ class Story:
 
     def check(self, branch: BranchRecord) -> None:
         """The only branch at the forge of this task was pushed once, with its commit."""
-        assert (branch.commit, branch.tasks) == (self.head, (self.task,))
-        assert self.upstream.head(branch.branch) == self.head
+        assert (branch.unsigned, branch.tasks) == (self.head, (self.task,))
+        assert self.upstream.head(branch.branch) == branch.commit
         log = (self.upstream.path / "logs" / "refs" / "heads" / branch.branch).read_text().splitlines()
         assert len(log) == 1, log
         assert (branch.size.commits, branch.size.files_changed) == (1, 1)
@@ -195,13 +200,17 @@ class Story:
 async def test_spawner_killed_after_any_step_is_continued(
     herd: Broker, upstream: Upstream, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    """Each step in turn is the last one of a spawner; each task has one branch, one push, and each event once."""
+    """Each step in turn is the last one of a spawner; each task has one branch, one push, and each event once.
+
+    Commits are signed, which adds steps and leaves out none.
+    """
     git(upstream.path, "config", "core.logAllRefUpdates", "always")
     first, killed = Effects(0), True
     async with herd.bus(Principal.SPAWNER) as bus:
         for number in range(100):
             story = Story(herd, bus, upstream, tmp_path / str(number), number)
             story.folder.mkdir()
+            story.signer = CommitSigner(new_key(story.folder, "ed25519").file, COMMITTER)
             await story.submit()
             first = Effects(number)
             await story.spawner(first, monkeypatch)
@@ -219,4 +228,13 @@ async def test_spawner_killed_after_any_step_is_continued(
                 break
     assert not killed
     assert first.commands["ls-tree"] == 1, "the changed paths of a branch are computed once"
-    assert {"init", "fetch", "update-ref", "push", "write task", "write branch", "publish event"} <= set(first.names)
+    assert {
+        "init",
+        "fetch",
+        "update-ref",
+        "push",
+        "unpack-objects",
+        "write task",
+        "write branch",
+        "publish event",
+    } <= set(first.names)

@@ -6,10 +6,13 @@ import pytest
 
 from sandherd.contracts.repositories import Repository
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
+from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.lfs import LfsObjects
 from spawner.repositories.mirror import Mirror
 from tests.doubles.git_server import GitServer
 from tests.integration.repositories.conftest import Upstream, git
 from tests.integration.repositories.test_branches import Make, home, person, reaches, repository, spawner
+from tests.integration.repositories.test_submodules import Credentials
 from tests.integration.spawner.conftest import Person
 
 __all__ = ["home", "person", "repository", "spawner"]
@@ -53,7 +56,10 @@ async def test_task_works_with_a_partial_mirror(
 async def test_file_that_is_missing_needs_the_forge(
     remote: RemoteRepository, upstream: Upstream, server: GitServer, missing: str, tmp_path: Path
 ) -> None:
-    """While that does not respond, the error names the setting and passes; files that were fetched need no request."""
+    """While that does not respond, the error names the setting and passes; files that were fetched need no request.
+
+    Before a push, only what the repository does not have is searched for pointers of Git LFS.
+    """
     mirror = Mirror(tmp_path / "mirrors" / "shop.git", blobless=True)
     await mirror.fetch(remote)
     head = (await mirror.remote_branches())["main"]
@@ -67,5 +73,7 @@ async def test_file_that_is_missing_needs_the_forge(
     with pytest.raises(GitError, match="SANDHERD_MIRROR_FILTER") as refused:
         await mirror.run("show", missing)
     assert refused.value.fault is GitFault.UNAVAILABLE
+    objects = LfsObjects(RepositoryHosts(frozenset({server.url}), Credentials(server)), 1_000_000)
+    await objects.upload(mirror, upstream.first, head, remote.url)  # a merged base needs no file of its history
     server.failing = 0
     assert await mirror.run("show", missing) == "total = 2\n"

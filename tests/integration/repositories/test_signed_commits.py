@@ -9,7 +9,7 @@ import pytest
 from sandherd.contracts.repositories import Repository
 from spawner.repositories import commit_signer
 from spawner.repositories.commit_signer import CommitSigner, signed_commit
-from spawner.repositories.git import GitError, GitFault
+from spawner.repositories.git import GitError, GitFault, RemoteRepository
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.record import BranchRecord
 from tests.integration.repositories.conftest import Sandbox, Upstream, commit, git
@@ -145,6 +145,28 @@ async def test_merges_are_signed_and_commits_of_others_are_not_made_again(
     later = await imported(mirror, sandbox, first, signer)
     assert git(mirror.path, "show", "-s", "--format=%P", later).split()[0] == made
     assert git(mirror.path, "rev-list", "--count", f"{made}..{later}") == "2"
+
+
+async def test_sandbox_continues_signed_commits_in_a_restored_mirror(
+    mirror: Mirror, upstream: Upstream, sandbox: Sandbox, remote: RemoteRepository, tmp_path: Path
+) -> None:
+    """The mirror was restored from the signed commits, and does not have those of the sandbox."""
+    signer = CommitSigner(new_key(tmp_path, "ed25519").file, COMMITTER)
+    record = branch(branch="feature/x", base_commit=upstream.first, commit=upstream.first, pushed=None)
+    await mirror.create_branch("feature/x", upstream.first)
+    await sandbox.start(mirror, "feature/x")
+    own = commit(sandbox.folder, {"x": "1\n"})
+    made = await imported(mirror, sandbox, record, signer)
+    restored = Mirror(tmp_path / "restored" / "shop.git")
+    await restored.fetch(remote)
+    await restored.create_branch("feature/x", upstream.first)
+    await mirror.write_bundle("feature/x", tmp_path / "signed", since=upstream.first)
+    await restored.import_bundle(tmp_path / "signed", "feature/x", expected=upstream.first)
+    assert not await restored.has_commit(own)
+    commit(sandbox.folder, {"x": "2\n"})
+    saved = record.model_copy(update={"commit": made, "unsigned": own})
+    later = await imported(restored, sandbox, saved, signer)
+    assert git(restored.path, "show", "-s", "--format=%P", later) == made
 
 
 def test_only_the_headers_that_git_reads_are_retained() -> None:

@@ -14,6 +14,7 @@ from tests.doubles.git_server import USER, GitServer
 from tests.integration.repositories.conftest import TOKEN, Upstream, commit, git
 from tests.integration.repositories.test_branch_line import without_mirrors
 from tests.integration.repositories.test_branches import Make, home, person, reaches, repository, spawner
+from tests.integration.repositories.test_signed_commits import COMMITTER, new_key, verified
 from tests.integration.spawner.conftest import Person
 
 __all__ = ["home", "person", "repository", "spawner"]
@@ -78,17 +79,24 @@ def nested(upstream: Upstream) -> tuple[str, str]:
 
 @pytest.mark.parametrize("runtimes", [None, without_mirrors], ids=["mount", "bundle"])
 async def test_submodules_are_checked_out(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, server: GitServer, runtimes: None
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream, tmp_path: Path, runtimes: None
 ) -> None:
-    """Also those of submodules; git works in them without a network, and what was changed in them is not saved."""
-    nested(upstream)
-    async with spawner(isolation="auto", runtimes=runtimes).running():
+    """Also those of submodules; git works in them without a network, and what was changed in them is not saved.
+
+    The commits are signed, and none of a submodule.
+    """
+    lib, _ = nested(upstream)
+    key = new_key(tmp_path, "ed25519")
+    signs = {"signing_key": key.file, "signing_committer": COMMITTER}
+    async with spawner(isolation="auto", runtimes=runtimes, **signs).running():
         wanted = repository.model_copy(update={"submodules": "recursive"})
         task = await person.submit(["/bin/sh", "-c", LOOKS], repository=wanted)
         ended = await person.ended(task)
         assert (ended.state, ended.error) == ("completed", None)
         view = await reaches(person, task, lambda found: found.pushed_commit is not None)
     assert git(upstream.path, "show", f"{view.branch}:shop.py") == "total = 2"
+    assert git(upstream.path, "rev-parse", f"{view.branch}:lib") == lib
+    assert verified(upstream.path, key, view.branch)
     assert git(upstream.path, "diff", "--name-only", "main", view.branch) == "shop.py"
     [saved] = [event for event in person.unique() if event["type"] == "agent.branch_saved"]
     assert "changes inside of submodules (1), the first of them 'lib'" in saved["data"]["left_out"]
@@ -141,6 +149,16 @@ async def test_hostile_submodules_are_refused(
             await fetcher.fetch(mirror, head, f"{server.url}/team/shop.git", wanted=True)
         assert refused.value.fault in {GitFault.REFUSED, GitFault.NOT_FOUND}
         assert refused.value.permanent
+
+
+async def test_path_that_is_longer_than_an_argument_is_none(
+    fetcher: SubmoduleFetcher, mirror: Mirror, upstream: Upstream, server: GitServer
+) -> None:
+    """No file system has it, so that it is no submodule's folder; the task does not wait for ever."""
+    text = f'[submodule "long"]\n\tpath = {"x" * 200_000}\n\turl = ../lib.git\n'
+    head = commit(upstream.clone, {".gitmodules": text})
+    git(mirror.path, "fetch", "--quiet", str(upstream.clone), head)
+    assert await fetcher.fetch(mirror, head, f"{server.url}/team/shop.git", wanted=True) == []
 
 
 async def test_push_with_a_commit_of_the_sandbox_alone_is_refused(

@@ -44,6 +44,21 @@ def test_push_that_a_user_requests_while_commits_are_saved_is_done_afterwards() 
     assert not saved(branch(pushed=OTHER, push_wanted=True)).push_wanted
 
 
+def test_bundles_with_objects_are_known_until_a_push_has_uploaded_them() -> None:
+    """The last one of each sandbox, also after one without objects; a push of an earlier commit uploads not all."""
+    first, other = RECEIVED.model_copy(update={"commit": COMMIT}), RECEIVED.model_copy(update={"sandbox": "sbx-2"})
+    record = branch(received=(), objects_in=(first,), pushed=BASE, tried=None)
+    for commits, with_objects in ((RECEIVED, True), (other, True), (RECEIVED, False)):
+        waits = record.model_copy(update={"received": (commits,)})
+        record = decisions.saved(
+            waits, commits, size=BranchSize(), paths=[], diff=None, now=NOW, with_objects=with_objects
+        )
+    assert record.objects_in == (RECEIVED, other)
+    assert decisions.pushed(record, COMMIT, NOW).objects_in == (RECEIVED, other)
+    assert decisions.pushed(record, OTHER, NOW).objects_in == ()
+    assert decisions.deleted(record, NOW).objects_in == ()
+
+
 async def test_commits_wait_while_their_mirror_can_not_be_restored() -> None:
     """A token that has expired is no fault of the commits: they are added once it is replaced."""
 

@@ -12,6 +12,7 @@ from spawner.repositories.branch_names import (
     MAX_LENGTH,
     branch_name,
     collides,
+    distinguished,
     prefix_of,
     rules_of,
 )
@@ -111,6 +112,17 @@ def test_used_name_is_distinguished_by_the_task(taken: str) -> None:
 def test_branch_with_the_name_of_the_prefix_is_no_obstacle() -> None:
     """`feature/search` can't exist beside a branch `feature`."""
     assert branch_name("Search", prefix="feature", task=TASK, taken=["feature"]) == "feature-search"
+
+
+@pytest.mark.parametrize(
+    ("taken", "begins"),
+    [("feature/search", "feature/search-"), ("feature", "feature-search-"), ("Feature/search/x", "feature/search-")],
+)
+def test_another_name_for_a_push_collides_with_no_branch(taken: str, begins: str) -> None:
+    """Also if the repository has got a branch with the name of the prefix after the branch was named."""
+    found = distinguished("feature/search", TASK, [taken])
+    assert found.startswith(begins)
+    assert not collides(found, {taken.casefold()})
 
 
 @settings(max_examples=150, deadline=None)

@@ -168,12 +168,13 @@ def test_conflict_that_the_trial_merge_does_not_find_is_not_followed() -> None:
     assert step(branch(gone.pull.showing(**shown)), terms) is Step.EXPLAIN
 
 
-def test_follow_up_leaves_out_what_is_not_committed_as_the_last_task_did() -> None:
+def test_follow_up_checks_out_and_commits_as_the_last_task_did() -> None:
     """And merges only a base that its sandbox has."""
-    repository = Repository(url="https://r/a/b", commit_rest=False)
+    repository = Repository(url="https://r/a/b", commit_rest=False, submodules="recursive", lfs=True)
     last = TaskSpec(text="x", harness=CommandHarness(argv=["true"]), repository=repository)
     after = follow_up_spec(branch(pull(conflicts=("a",))), last)
     assert after.repository is not None
-    assert not after.repository.commit_rest
+    found = (after.repository.commit_rest, after.repository.submodules, after.repository.lfs)
+    assert found == (False, "recursive", True)
     moved = branch(pull(shown={"base": "develop"}, conflicts=("a",)))
     assert "develop" in (follow_up_problem(moved, None) or "")

@@ -1,6 +1,7 @@
 """A sandbox's directory can always be removed, whatever its agent has made of it."""
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from spawner.runtimes import directory_removal
 from spawner.runtimes.directory_removal import grant_owner_permissions, remove_entry, remove_tree
 from spawner.runtimes.layout import Layout
 
@@ -62,6 +64,26 @@ def test_removed_permissions_do_not_prevent_removal(place: Path) -> None:
     for folder in (place / "a/b/c", place / "a/b", place / "a", place):
         folder.chmod(0)
     remove_tree(place)
+    assert not place.exists()
+
+
+def test_two_removals_at_once_both_succeed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread of a removal that was cancelled goes on while the next one begins."""
+    (place / "a/b").mkdir(parents=True)
+    for folder in (place, place / "a", place / "a/b"):
+        (folder / "file").touch()
+    looks = directory_removal._is_folder
+    others = [lambda: shutil.rmtree(place / "a"), lambda: shutil.rmtree(place)]
+
+    def look(folder: int, name: str) -> bool:
+        found = looks(folder, name)
+        if others:
+            others.pop(0)()
+        return found
+
+    monkeypatch.setattr(directory_removal, "_is_folder", look)
+    remove_tree(place)
+    Layout(root=place.parent, quarantine_root=place.parent / "aside").remove("sbx-1")
     assert not place.exists()
 
 

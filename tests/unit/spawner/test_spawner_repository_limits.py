@@ -221,6 +221,57 @@ async def test_one_host_can_not_stop_another() -> None:
     assert working == ["p1.a", "p1.b", "p2.a"]
 
 
+async def test_hosts_that_do_not_respond_leave_a_place_for_each_other_one() -> None:
+    """Any number of them: of the same project, and of others."""
+    hung = asyncio.Event()
+    working: list[str] = []
+    others = {"p1.works", "p1.local", "p5.works"}
+    done: set[str] = set()
+    ended = asyncio.Event()
+
+    async def work(key: str) -> bool:
+        working.append(key)
+        if key in others:
+            done.add(key)
+            if done == others:
+                ended.set()
+            return False
+        if len(working) == len(hanging):
+            hung.set()
+        await asyncio.Event().wait()
+        return False
+
+    def host_of(key: str) -> str | None:
+        name = key.partition(".")[2]
+        return None if name == "local" else f"https://{name.rstrip('0123456789')}.example"
+
+    hanging = ["p1.a1", "p1.a2", "p2.a1", "p1.b1", "p3.c1"]
+    queue = WorkQueue(work, Backoff(1, 1), at_once=4, of_project=2, of_host=3, host_of=host_of)
+    running = asyncio.create_task(queue.run())
+    for key in (*hanging, "p2.b1", "p4.a1", "p4.c1"):
+        queue.request(key)
+    async with asyncio.timeout(PATIENCE):
+        await hung.wait()
+        for key in sorted(others):
+            queue.request(key)
+        await ended.wait()
+    running.cancel()
+    assert set(working) - others == {*hanging}
+
+
+async def test_work_that_raises_ends_the_queue() -> None:
+    """It is a fault of this program, which must not be hidden."""
+
+    async def work(key: str) -> bool:
+        raise ValueError(key)
+
+    queue = WorkQueue(work, Backoff(1, 1), at_once=1, of_project=1)
+    queue.request("p1.a")
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(ValueError, match=r"p1\.a"):
+            await queue.run()
+
+
 async def test_requests_do_not_shorten_the_backoff() -> None:
     """A repository that does not respond is not asked again at each request."""
     worked: list[str] = []

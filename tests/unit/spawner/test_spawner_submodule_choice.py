@@ -37,6 +37,7 @@ def test_url_is_resolved(text: str, url: str) -> None:
             "--upload-pack=id",
             "",
             "../../../x",
+            "../../../../../../x",
             "ftp://git.example.org/a",
         ),
         *("git://git.example.org/a", "http://", "https://[", "https:///etc", "c:\\x", "ssh://git@h:2222/x", "fd::3"),

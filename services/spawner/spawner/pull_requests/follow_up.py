@@ -50,9 +50,11 @@ def follow_up(
 
 def follow_up_spec(record: BranchRecord, last: TaskSpec) -> TaskSpec:
     """Like the last task, on the same branch, with another text."""
+    before = last.repository
+    as_before = before.model_dump(include={"commit_rest", "submodules", "lfs"}) if before else {}
     repository = Repository(
         url=record.url, base=record.base, branch=record.branch, ticket=record.ticket, push=record.push,
-        pull_request=record.pull_options, commit_rest=last.repository.commit_rest if last.repository else True,
+        pull_request=record.pull_options, **as_before,
     )  # fmt: skip
     changes = {
         "text": text_of(record), "repository": repository, "depends_on": (), "inputs": (), "deadline": None,

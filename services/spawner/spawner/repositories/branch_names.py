@@ -53,9 +53,14 @@ def branch_name(title: str, *, prefix: str, task: str, ticket: str | None = None
 
 
 def distinguished(name: str, task: str, taken: Iterable[str]) -> str:
-    """Another name for a branch, that none of `taken` has, distinguished by the name of a task."""
+    """Another name for a branch, that none of `taken` has, distinguished by the name of a task.
+
+    It is in no folder if one of `taken` has the name of the folder.
+    """
     used = frozenset(one.casefold() for one in taken)
     short = name[: MAX_LENGTH - _DISTINCTION - 1].rstrip("-/")
+    if not used.isdisjoint(_folders(short.rpartition("/")[0])):
+        short = short.replace("/", "-")
     names = (f"{short}-{_distinction(f'{task} {number}')}" for number in range(_TRIES))
     return next(one for one in names if not collides(one, used))
 

@@ -121,8 +121,12 @@ def saved(
     diff: ArtifactRef | None,
     now: datetime,
     signed: SignedCommits | None = None,
+    with_objects: bool = False,
 ) -> BranchRecord:
-    """The branch after a bundle was added to it. `signed`: what it has in place of the sandbox's commits."""
+    """The branch after a bundle was added to it. `signed`: what it has in place of the sandbox's commits.
+
+    `with_objects`: the bundle has objects of Git LFS.
+    """
     if commits not in record.received:
         return record
     commit, bundle = (signed.commit, signed.bundle) if signed else (commits.commit, commits.bundle)
@@ -130,6 +134,7 @@ def saved(
         "commit": commit,
         "unsigned": commits.commit if signed else None,
         "bundle": bundle,
+        "objects_in": _with_objects(record, commits) if with_objects else record.objects_in,
         "size": size,
         "diff": diff,
         "problem": None,
@@ -145,6 +150,11 @@ def saved(
         **size.model_dump(),
     )
     return _without(joined(record, commits.task, now), commits, now).model_copy(update=changes).with_events(now, event)
+
+
+def _with_objects(record: BranchRecord, commits: ReceivedCommits) -> tuple[ReceivedCommits, ...]:
+    others = (one for one in record.objects_in if one.sandbox != commits.sandbox)
+    return (*others, commits)[-MAX_RECEIVED:]
 
 
 def merged_on_trial(
@@ -234,6 +244,7 @@ def pushed(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
         "pushed": commit,
         "tried": None,
         "push_wanted": not done,
+        "objects_in": () if done else record.objects_in,
         "problem": None,
         "approve": (),
         "updated_at": now,
@@ -280,7 +291,7 @@ def deleted(record: BranchRecord, now: datetime) -> BranchRecord:
         return record
     problem = None if (record.problem or "").startswith(_NOT_YET) else record.problem
     changes: dict[str, object] = {"delete_wanted": None, "push_wanted": False, "received": (), "approve": ()}
-    changes |= {"problem": problem, "updated_at": now}
+    changes |= {"objects_in": (), "problem": problem, "updated_at": now}
     event = BranchDeleted(repository=record.repository, branch=record.branch)
     ended = record.entering(BranchState.DELETED, **changes).with_events(now, event)
     for commits in record.received:

@@ -3,6 +3,7 @@
 They are files of a mirror, `lfs/objects/AA/BB/OID` as git-lfs has them: it has one writer and a maximum size.
 """
 
+import asyncio
 import hashlib
 import os
 import shutil
@@ -10,13 +11,22 @@ import tarfile
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spawner.repositories.git import GitError, GitFault, RemoteRepository, in_repository, run_git
 from spawner.repositories.hosts import RepositoryHosts
-from spawner.repositories.lfs_pointers import Pointer, is_oid, pointers_in, size_problem, small_blobs
+from spawner.repositories.lfs_pointers import (
+    Pointer,
+    by_oid,
+    contradiction,
+    listed_objects,
+    pointers_in,
+    size_problem,
+    small_blobs,
+)
 from spawner.repositories.mirror import FETCH, Mirror
 
 if TYPE_CHECKING:
@@ -31,6 +41,10 @@ _AT_ONCE: Final = 20_000
 """How many small files are read at once: at most 20 MiB."""
 _USED_SECONDS: Final = 3600.0
 """An object that was needed within this time is one of a checkout that may not have begun."""
+_TRANSFER_SECONDS: Final = 900.0
+"""How long all transfers of one step may take: objects that were complete by then are not transferred again."""
+Find = Callable[[], Awaitable[None]]
+"""Has the mirror have the objects that sandboxes saved, as far as these are still stored."""
 
 
 class LfsObjects:
@@ -40,33 +54,43 @@ class LfsObjects:
         """`max_bytes`: the maximum of one checkout."""
         self._hosts, self._max_bytes = hosts, max_bytes
 
-    async def fetch(self, mirror: Mirror, commit: str, url: str) -> Sequence[Pointer]:
-        """The objects that the files of a commit need; the mirror has them then."""
+    async def fetch(self, mirror: Mirror, commit: str, url: str, find: Find | None = None) -> Sequence[Pointer]:
+        """The objects that the files of a commit need; the mirror has them then.
+
+        `find` is called if the mirror does not have all: the server may not have them yet.
+        """
         listed = await mirror.run("ls-tree", "-r", "-z", "--full-tree", "--end-of-options", commit)
         found = await _pointers(mirror, [line.partition("\t")[0].split(" ")[2] for line in listed.split("\0") if line])
+        if (problem := contradiction(found.values())) is not None:
+            raise GitError(GitFault.REFUSED, problem)
         if (problem := size_problem(found, self._max_bytes)) is not None:
             raise GitError(GitFault.TOO_LARGE, problem)
-        wanted = sorted(set(found.values()), key=lambda one: one.oid)
+        wanted = by_oid(found.values())
         for one in wanted:
             _touch(_file(mirror, one.oid))
-        missing = [one for one in wanted if not _file(mirror, one.oid).exists()]
-        if missing:
+        if _missing(mirror, wanted) and find is not None:
+            await find()
+        if missing := _missing(mirror, wanted):
             await self._use(url, lambda server: _download(mirror, server, missing))
         return wanted
 
-    async def upload(self, mirror: Mirror, base: str, commit: str, url: str) -> None:
+    async def upload(self, mirror: Mirror, base: str, commit: str, url: str, find: Find | None = None) -> None:
         """Store at the server what the commits since `base` need and it does not have.
 
-        An object that no sandbox has saved is an error, unless the server has no Git LFS and the pointers may be files
-        of another purpose.
+        What a branch of the repository has already is not looked at, as the server has that. `find` is called if the
+        mirror does not have all. An object that no sandbox has saved is an error, unless the server has no Git LFS and
+        the pointers may be files of another purpose.
         """
-        listed = await mirror.run("rev-list", "--objects", "--no-object-names", f"{base}..{commit}")
-        found = await _pointers(mirror, listed.split())
-        wanted = sorted(set(found.values()), key=lambda one: one.oid)
+        listed = await mirror.run(
+            "rev-list", "--objects", "--no-object-names", commit, "--not", base, "--remotes=origin"
+        )
+        wanted = by_oid((await _pointers(mirror, listed.split())).values())
         if not wanted:
             return
+        for one in wanted:
+            _touch(_file(mirror, one.oid))
         try:
-            await self._use(url, lambda server: _upload(mirror, server, wanted))
+            await self._use(url, lambda server: _upload(mirror, server, wanted, find))
         except GitError as error:
             known = [one for one in wanted if _file(mirror, one.oid).exists()]
             if known or error.fault is not GitFault.NOT_FOUND:
@@ -76,10 +100,14 @@ class LfsObjects:
         from spawner.repositories.lfs_server import LfsServer, new_session
 
         async def run(remote: RemoteRepository) -> None:
-            async with new_session() as session:
+            async with new_session() as session, asyncio.timeout(_TRANSFER_SECONDS):
                 await command(LfsServer(remote, session, self._hosts.origins | self._hosts.lfs_origins))
 
-        await self._hosts.use(url, run)
+        try:
+            await self._hosts.use(url, run)
+        except TimeoutError:
+            problem = f"Git LFS: the transfers took longer than {_TRANSFER_SECONDS:.0f} s, and go on later"
+            raise GitError(GitFault.UNAVAILABLE, problem) from None
 
 
 def write_tar(mirror: Mirror, objects: Iterable[Pointer], file: Path) -> None:
@@ -90,35 +118,54 @@ def write_tar(mirror: Mirror, objects: Iterable[Pointer], file: Path) -> None:
 
 
 def remove_unused(mirror: Mirror, *, every: bool = False) -> None:
-    """Remove the objects that no checkout has needed for an hour, or all: they are fetched again. It blocks."""
+    """Remove the objects that no checkout has needed for an hour, or all. It blocks.
+
+    They are fetched again: from the server, or what it does not have yet from the bundles of sandboxes.
+    """
     if every:
         shutil.rmtree(mirror.path / "lfs", ignore_errors=True)
         return
     before = time.time() - _USED_SECONDS
     for file in (mirror.path / "lfs" / "objects").glob("*/*/*"):
-        if file.stat().st_mtime < before:
-            file.unlink()
+        with suppress(FileNotFoundError):
+            if file.stat().st_mtime < before:
+                file.unlink()
+
+
+async def has_objects(mirror: Mirror, bundle: Path) -> bool:
+    """Whether a sandbox's bundle has objects. Raises `GitError`."""
+    arguments = ("bundle", "list-heads", str(bundle), REF)
+    _, heads = await run_git(*in_repository(mirror.path), *arguments, limits=mirror.limits, accepted=_ANY)
+    return bool(heads.strip())
+
+
+async def restore_objects(mirror: Mirror, bundle: Path) -> None:
+    """Store the objects of a sandbox's bundle again, whose commits the mirror has. Raises `GitError`."""
+    async with mirror.writing(), mirror.quarantine() as quarantine:
+        await take_objects(mirror, bundle, quarantine)
 
 
 async def take_objects(mirror: Mirror, bundle: Path, quarantine: Path) -> None:
-    """Store the objects of a sandbox's bundle, if it has some; each is what its name states.
+    """Store the objects of a sandbox's bundle, if it has some; each is what its name states. Raises `GitError`.
 
-    The mirror is being written.
+    The mirror is being written. A small bundle can have large objects: all are together no larger than a mirror.
     """
-    own = in_repository(quarantine)
-    _, heads = await run_git(*own, "bundle", "list-heads", str(bundle), REF, limits=mirror.limits, accepted=_ANY)
-    if not heads.strip():
+    if not await has_objects(mirror, bundle):
         return
+    own = in_repository(quarantine)
     await run_git(*own, *FETCH, "--end-of-options", str(bundle), f"+{REF}:{REF}", limits=mirror.limits)
-    _, names = await run_git(*own, "ls-tree", "-z", "--name-only", REF, limits=mirror.limits)
-    for oid in names.decode("utf-8", "replace").split("\0"):
-        if is_oid(oid) and not _file(mirror, oid).exists():
-            async with _new_object(mirror, oid) as part:
-                with part.open("wb") as file:
-                    await run_git(*own, "cat-file", "blob", f"{REF}:{oid}", limits=mirror.limits, into=file)
-                with part.open("rb") as file:
-                    if hashlib.file_digest(file, "sha256").hexdigest() != oid:
-                        raise GitError(GitFault.REFUSED, f"object {oid[:12]} of Git LFS has another SHA-256")
+    _, shown = await run_git(*own, "ls-tree", "-z", "--long", REF, limits=mirror.limits)
+    new = [one for one in listed_objects(shown.decode("utf-8", "replace")) if not _file(mirror, one.oid).exists()]
+    if sum(one.size for one in new) > mirror.limits.file_bytes:
+        problem = f"the objects of Git LFS have more than {mirror.limits.file_bytes} bytes"
+        raise GitError(GitFault.TOO_LARGE, f"{problem} (SANDHERD_MAX_REPOSITORY_MB)")
+    for oid in (one.oid for one in new):
+        async with _new_object(mirror, oid) as part:
+            with part.open("wb") as file:
+                await run_git(*own, "cat-file", "blob", f"{REF}:{oid}", limits=mirror.limits, into=file)
+            with part.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != oid:
+                    raise GitError(GitFault.REFUSED, f"object {oid[:12]} of Git LFS has another SHA-256")
 
 
 async def _pointers(mirror: Mirror, objects: Iterable[str]) -> Mapping[str, Pointer]:
@@ -150,14 +197,25 @@ async def _download(mirror: Mirror, server: "LfsServer", missing: Sequence[Point
                     await server.download(one, action, file)
 
 
-async def _upload(mirror: Mirror, server: "LfsServer", wanted: Sequence[Pointer]) -> None:
+async def _upload(mirror: Mirror, server: "LfsServer", named: Sequence[Pointer], find: Find | None) -> None:
+    # A pointer may state another size than its object has.
+    wanted = [
+        replace(one, size=file.stat().st_size) if (file := _file(mirror, one.oid)).exists() else one for one in named
+    ]
     actions = {one: found for one, found in (await server.actions("upload", wanted)).items() if "upload" in found}
-    missing = [one for one in actions if not _file(mirror, one.oid).exists()]
-    if missing:
+    if missing := _missing(mirror, actions):
+        if find is not None:
+            await find()
+            await _upload(mirror, server, named, None)
+            return
         problem = f"the server does not have {len(missing)} objects that no sandbox has saved"
         raise GitError(GitFault.REFUSED, f"Git LFS: {problem}, the first of them {missing[0].oid}")
     for one, found in actions.items():
         await server.upload(one, found, _file(mirror, one.oid))
+
+
+def _missing(mirror: Mirror, wanted: Iterable[Pointer]) -> list[Pointer]:
+    return [one for one in wanted if not _file(mirror, one.oid).exists()]
 
 
 def _file(mirror: Mirror, oid: str) -> Path:

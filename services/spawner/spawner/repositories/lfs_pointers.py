@@ -1,7 +1,7 @@
 """Pointers of Git LFS: small files in place of large ones, which name them by size and SHA-256. Pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,9 +28,23 @@ def pointer_of(content: bytes) -> Pointer | None:
     return Pointer(match["oid"].decode(), int(match["size"])) if match else None
 
 
-def is_oid(name: str) -> bool:
-    """Whether this is the name of an object."""
-    return _SHA256.fullmatch(name) is not None
+def by_oid(found: Iterable[Pointer]) -> list[Pointer]:
+    """One pointer for each object."""
+    return sorted({one.oid: one for one in found}.values(), key=lambda one: one.oid)
+
+
+def contradiction(found: Iterable[Pointer]) -> str | None:
+    """Why these pointers can't all be right, or None."""
+    sizes: dict[str, int] = {}
+    wrong = next((one.oid for one in found if sizes.setdefault(one.oid, one.size) != one.size), None)
+    return None if wrong is None else f"Git LFS: pointers state different sizes of object {wrong[:12]}"
+
+
+def listed_objects(printed: str) -> list[Pointer]:
+    """The files that are named as objects, in the output of `git ls-tree -z --long`."""
+    rows = (row.partition("\t") for row in printed.split("\0"))
+    files = ((about.split(), name) for about, _, name in rows if _SHA256.fullmatch(name))
+    return [Pointer(name, int(about[3])) for about, name in files if about[1] == "blob"]
 
 
 def small_blobs(checked: str) -> list[str]:

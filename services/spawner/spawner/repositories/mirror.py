@@ -37,8 +37,6 @@ FETCH: Final = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--for
 _BLOBLESS: Final = ("--filter=blob:none",)
 _CHECKED: Final[Mapping[str, str]] = {"transfer.fsckObjects": "true", "fetch.fsckObjects": "true"}
 """For objects from a sandbox: malformed ones, and names that attack a checkout, are refused (git-fsck(1))."""
-
-
 Take = Callable[[Path, Path], Awaitable[None]]
 """Takes what else is in a bundle, by way of a repository at the second path."""
 
@@ -175,11 +173,10 @@ class Mirror:
 
     async def import_base(self, bundle: Path, base: str) -> None:
         """Take the base branch of a local repository from a client's bundle. Raises `GitError`."""
-        async with self.writing():
-            with tempfile.TemporaryDirectory(prefix=QUARANTINES, dir=self.path) as quarantine:
-                await self._unbundle(bundle, base, Path(quarantine))
-                refs = f"+{_HEADS}{base}:{_REMOTE}{base}"
-                await self.run(*FETCH, "--end-of-options", quarantine, refs, config=_CHECKED)
+        async with self.writing(), self.quarantine() as quarantine:
+            await self._unbundle(bundle, base, quarantine)
+            refs = f"+{_HEADS}{base}:{_REMOTE}{base}"
+            await self.run(*FETCH, "--end-of-options", str(quarantine), refs, config=_CHECKED)
 
     async def import_bundle(
         self, bundle: Path, branch: str, *, expected: str, unsigned: str | None = None, accept: Accept | None = None,
@@ -196,13 +193,13 @@ class Mirror:
         incoming = f"{_INCOMING}{branch}"
         async with self.writing():
             try:
-                with tempfile.TemporaryDirectory(prefix=QUARANTINES, dir=self.path) as quarantine, _blamed(bundle):
-                    await self._unbundle(bundle, branch, Path(quarantine))
-                    if also is not None:
-                        await also(bundle, Path(quarantine))
-                    await self.run(
-                        *FETCH, "--end-of-options", quarantine, f"+{_HEADS}{branch}:{incoming}", config=_CHECKED
-                    )
+                async with self.quarantine() as quarantine:
+                    with _blamed(bundle):
+                        await self._unbundle(bundle, branch, quarantine)
+                        if also is not None:
+                            await also(bundle, quarantine)
+                        refs = f"+{_HEADS}{branch}:{incoming}"
+                        await self.run(*FETCH, "--end-of-options", str(quarantine), refs, config=_CHECKED)
                 shown = await self.run("rev-parse", "--verify", "--end-of-options", f"{incoming}^{{commit}}")
                 commit = shown.strip()
                 if expected != NO_COMMIT and not await self._continues(commit, expected, unsigned):
@@ -218,14 +215,20 @@ class Mirror:
             return True
         return unsigned is not None and await self.has_commit(unsigned) and await self.contains(commit, unsigned)
 
+    @asynccontextmanager
+    async def quarantine(self) -> AsyncIterator[Path]:
+        """A repository of its own with the mirror's objects, which is being written; it is deleted afterwards."""
+        with tempfile.TemporaryDirectory(prefix=QUARANTINES, dir=self.path) as folder:
+            await run_git("init", "--quiet", "--bare", "--template=", "--end-of-options", folder)
+            (Path(folder) / "objects" / "info" / "alternates").write_text(f"{self.path / 'objects'}\n")
+            yield Path(folder)
+
     async def _unbundle(self, bundle: Path, branch: str, quarantine: Path) -> None:
-        """Fetch the bundle into a repository of its own, which also has the mirror's objects.
+        """Fetch the bundle into the quarantine.
 
         Before 2.46, git checks no objects that it fetches from a bundle: so they are fetched again from there, checked.
         Those that are refused are deleted with the quarantine.
         """
-        await run_git("init", "--quiet", "--bare", "--template=", "--end-of-options", str(quarantine))
-        (quarantine / "objects" / "info" / "alternates").write_text(f"{self.path / 'objects'}\n")
         arguments = (*FETCH, "--end-of-options", str(bundle), f"+{_HEADS}{branch}:{_HEADS}{branch}")
         await run_git(*in_repository(quarantine), *arguments, limits=self.limits)
 

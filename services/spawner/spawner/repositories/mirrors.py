@@ -20,7 +20,7 @@ from spawner.repositories.artifacts import ArtifactMissingError, BranchArtifacts
 from spawner.repositories.garbage import collect_garbage
 from spawner.repositories.git import DEFAULT_LIMITS, GitError, GitFault, GitLimits
 from spawner.repositories.hosts import RepositoryHosts
-from spawner.repositories.lfs import LfsObjects, remove_unused, take_objects
+from spawner.repositories.lfs import LfsObjects, has_objects, remove_unused, restore_objects, take_objects
 from spawner.repositories.lfs_pointers import Pointer
 from spawner.repositories.mirror import NO_COMMIT, Accept, Mirror, folder_bytes
 from spawner.repositories.mirror_limits import UNLIMITED, MirrorLimits, collection_is_due
@@ -193,7 +193,8 @@ class Mirrors:
         """The objects of Git LFS of the branch's commit, if a task wants them; the mirror has them."""
         if repository is None or not repository.lfs or record.url is None:
             return ()
-        found = await self._lfs.fetch(mirror, record.commit, record.url)
+        find = partial(self._find_objects, mirror, record)
+        found = await self._lfs.fetch(mirror, record.commit, record.url, find)
         await self.check_size(mirror)
         return found
 
@@ -206,11 +207,25 @@ class Mirrors:
             also=partial(take_objects, mirror),
         )  # fmt: skip
 
+    async def _find_objects(self, mirror: Mirror, record: BranchRecord) -> None:
+        """Have the objects of Git LFS that are not uploaded yet, of the bundles that are still stored."""
+        for commits in record.objects_in:
+            try:
+                async with self._bundle(commits.bundle) as file:
+                    await restore_objects(mirror, file)
+            except GitError as error:
+                if not error.permanent:
+                    raise  # otherwise what is missing then is shown
+
     @asynccontextmanager
     async def received(self, bundle: ArtifactRef) -> AsyncIterator[Path]:
         """A bundle of a sandbox, as a file."""
         async with self._bundle(bundle) as file:
             yield file
+
+    async def has_objects(self, mirror: Mirror, bundle: Path) -> bool:
+        """Whether a bundle of a sandbox has objects of Git LFS."""
+        return await has_objects(mirror, bundle)
 
     async def check_size(self, mirror: Mirror) -> None:
         """Raise `GitError` if the mirror has reached its maximum, also without what no branch needs any more."""
@@ -243,7 +258,7 @@ class Mirrors:
         """
         url, since = _url(record), (record.base_commit, record.commit)
         await self._submodules.check(mirror, *since, url)
-        await self._lfs.upload(mirror, *since, url)
+        await self._lfs.upload(mirror, *since, url, partial(self._find_objects, mirror, record))
         expected = record.pushed or NO_COMMIT
         push = partial(mirror.push, branch=record.remote_branch, expected=expected, commit=record.commit)
         await self._hosts.use(url, push)

@@ -88,6 +88,8 @@ class BranchRecord(Record):
     """The branches that it conflicts with, by trial merges of `merged_on_trial`."""
     merged_on_trial: str | None = None
     """The commit that was last merged with other branches on trial."""
+    objects_in: tuple[ReceivedCommits, ...] = ()
+    """The bundles with objects of Git LFS that are not uploaded yet, of each sandbox the last one that has any."""
     received: tuple[ReceivedCommits, ...] = ()
     """Bundles to be checked and added, in their order."""
     push_wanted: bool = False

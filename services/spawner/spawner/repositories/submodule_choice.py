@@ -96,9 +96,9 @@ def _relative(text: str, parent: str | None, path: str) -> str:
     while rest.startswith(("./", "../")):
         if rest.startswith("../"):
             parts.pop()
+        if len(parts) < len(("https:", "", "host")):
+            raise refused(path, f"its relative URL leads out of the host: {_shown(text)}")
         rest = rest.partition("/")[2]
-    if len(parts) <= len(("https:", "", "host")) - 1:
-        raise refused(path, f"its relative URL leads out of the host: {_shown(text)}")
     return _with_valid_origin("/".join((*parts, rest.rstrip("/"))), path)
 
 

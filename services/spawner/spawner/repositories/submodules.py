@@ -20,6 +20,8 @@ _LINK: Final = "160000"
 _FILES: Final = frozenset({"100644", "100755"})
 _FIELDS: Final = r"^submodule\..*\.(path|url)$"
 _LITERAL: Final = {"GIT_LITERAL_PATHSPECS": "1"}
+_MAX_PATH: Final = 4096
+"""No file system has a longer path, and no command a much longer argument."""
 _NO_MATCH: Final = 1
 """The exit status of `git config --get-regexp` without a match."""
 
@@ -156,7 +158,7 @@ async def _changed_links(mirror: Mirror, base: str, commit: str) -> frozenset[st
 
 async def _links(mirror: Mirror, commit: str, paths: Sequence[str]) -> Mapping[str, str]:
     """The commits at these paths, of those that are submodules in the tree of this commit."""
-    wanted = [path for path in paths if path]
+    wanted = [path for path in paths if 0 < len(path) <= _MAX_PATH]
     entries = await _entries(mirror, commit, wanted) if wanted else ()
     return {path: link for mode, link, path in entries if mode == _LINK}
 

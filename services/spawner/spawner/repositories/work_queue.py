@@ -1,20 +1,21 @@
 """A queue of keys to work on: several at once, one key never twice, and few of one project or host.
 
-So a project, or a host that does not respond, can't stop the others.
+So a project can't stop the others, nor can any number of hosts that do not respond: a host without work has a place, in
+each project, whatever the others have.
 """
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final
 
 from sandherd.backoff import Backoff
-from sandherd.concurrency import run_until_first
+from sandherd.concurrency import cancel_and_wait, run_until_first
 
 HostOf = Callable[[str], str | None]
 """The host that work on a key contacts, or None."""
-Work = Callable[[str], Awaitable[bool]]
+Work = Callable[[str], Coroutine[Any, Any, bool]]
 """Works on a key; returns whether it is to be worked on again later. It must not raise."""
 _TURN_SECONDS: Final = 0.5
 """After how long a key of a project or host with as many at once is looked at again."""
@@ -33,11 +34,12 @@ class WorkQueue:
         of_host: int = 0,
         host_of: HostOf | None = None,
     ) -> None:
-        """`of_host`: how many at once may contact one host, by `host_of`."""
+        """`of_host`: how many at once may contact one host, by `host_of`. Without hosts, `at_once` is the maximum."""
         self._work, self._retry = work, retry
         self._at_once, self._of_project = at_once, of_project
         self._of_host, self._host_of = of_host, host_of or (lambda _: None)
-        self._hosts: Counter[str] = Counter()
+        self._hosts: Counter[str | None] = Counter()
+        self._pairs: Counter[tuple[str, str | None]] = Counter()
         self._requested: asyncio.Queue[str] = asyncio.Queue()
         self._active: set[str] = set()
         self._working: set[str] = set()
@@ -55,36 +57,54 @@ class WorkQueue:
 
     async def run(self) -> None:
         """Work on what is requested, until cancelled."""
-        await run_until_first(*(self._take() for _ in range(self._at_once)))
+        running: set[asyncio.Task[bool]] = set()
+        broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            await run_until_first(self._begin_all(running, broken), broken)
+        finally:
+            await cancel_and_wait(list(running))
 
-    async def _take(self) -> None:
+    async def _begin_all(self, running: set[asyncio.Task[bool]], broken: asyncio.Future[None]) -> None:
         while True:
             key = await self._requested.get()
-            project, host = key.partition(".")[0], self._host_of(key)
-            full = host is not None and self._hosts[host] >= self._of_host
-            if full or self._projects[project] >= self._of_project:
+            place = (key.partition(".")[0], self._host_of(key))
+            if not self._is_free(*place):
                 self._later(_TURN_SECONDS, self._requested.put_nowait, key)
                 continue
-            with self._counted(project, host):
-                self._working.add(key)
-                try:
-                    failed = await self._work(key)
-                finally:
-                    self._working.discard(key)
-                    self._active.discard(key)
-            self._settle(key, failed=failed)
+            self._count(*place, 1)
+            self._working.add(key)
+            task = asyncio.create_task(self._work(key))
+            running.add(task)
+            task.add_done_callback(running.discard)
+            task.add_done_callback(partial(self._ended, key, *place, broken))
 
-    @contextmanager
-    def _counted(self, project: str, host: str | None) -> Iterator[None]:
-        self._projects[project] += 1
-        if host is not None:
-            self._hosts[host] += 1
-        try:
-            yield
-        finally:
-            self._projects[project] -= 1
-            if host is not None:
-                self._hosts[host] -= 1
+    def _is_free(self, project: str, host: str | None) -> bool:
+        """Whether there is a place for another key of this project and host."""
+        if host is not None and self._hosts[host] >= self._of_host:
+            return False
+        if self._pairs[project, host] and self._projects[project] >= self._of_project:
+            return False
+        return not self._hosts[host] or self._hosts.total() < self._at_once
+
+    def _count(self, project: str, host: str | None, change: int) -> None:
+        self._projects[project] += change
+        self._hosts[host] += change
+        self._pairs[project, host] += change
+        if not self._pairs[project, host]:
+            del self._pairs[project, host]
+
+    def _ended(
+        self, key: str, project: str, host: str | None, broken: asyncio.Future[None], task: "asyncio.Task[bool]"
+    ) -> None:
+        self._count(project, host, -1)
+        self._working.discard(key)
+        self._active.discard(key)
+        if task.cancelled() or broken.done():
+            return
+        if error := task.exception():
+            broken.set_exception(error)
+            return
+        self._settle(key, failed=task.result())
 
     def _settle(self, key: str, *, failed: bool) -> None:
         again = key in self._again

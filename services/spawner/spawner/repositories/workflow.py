@@ -138,7 +138,7 @@ class BranchWorkflow:
         try:
             if await _has_already(mirror, record, commits.commit):
                 return partial(decisions.unchanged, commits=commits, now=now)
-            commit = await self._import(mirror, record, commits)
+            commit, with_objects = await self._import(mirror, record, commits)
             signed = await self._signed(mirror, record, commits, commit)
             lines = await changed_lines(mirror, record.base_commit, commit)
             size = await branch_size(mirror, record.base_commit, commit, lines)
@@ -151,7 +151,10 @@ class BranchWorkflow:
             return partial(decisions.refused, commits=commits, reason=str(error), now=now)
         self._count("save", DONE)
         paths = [shown_path(path) for path in sorted(lines)]
-        return partial(decisions.saved, commits=commits, size=size, paths=paths, diff=diff, now=now, signed=signed)
+        return partial(
+            decisions.saved, commits=commits, size=size, paths=paths, diff=diff, now=now, signed=signed,
+            with_objects=with_objects,
+        )  # fmt: skip
 
     async def _restored(self, record: BranchRecord) -> Mirror:
         """The mirror with the branch. Raises `GitError`: no fault of this is one of the commits to be added."""
@@ -161,8 +164,8 @@ class BranchWorkflow:
             self._count("save", outcome_of(error.fault))
             raise
 
-    async def _import(self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits) -> str:
-        """The commit that the branch has then in the mirror."""
+    async def _import(self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits) -> tuple[str, bool]:
+        """The commit that the branch has then in the mirror, and whether the bundle has objects of Git LFS."""
 
         async def accept(commit: str) -> str:
             if commit != commits.commit:
@@ -171,7 +174,8 @@ class BranchWorkflow:
 
         await self._mirrors.check_size(mirror)
         async with self._mirrors.received(commits.bundle) as file:
-            return await self._mirrors.import_saved(mirror, record, file, accept)
+            commit = await self._mirrors.import_saved(mirror, record, file, accept)
+            return commit, await self._mirrors.has_objects(mirror, file)
 
     async def _signed(
         self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits, commit: str

@@ -3,6 +3,7 @@
 import os
 import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -12,14 +13,17 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def remove_entry(path: Path) -> None:
     """Remove a file, a link or a directory with its content, if it exists. Raises `OSError`."""
-    if path.is_dir() and not path.is_symlink():
-        remove_tree(path)
-    else:
-        path.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        if path.is_dir() and not path.is_symlink():
+            remove_tree(path)
+        else:
+            path.unlink()
 
 
 def remove_tree(folder: Path) -> None:
     """Remove a directory; links in it are removed, not followed. No process may run in it. Raises `OSError`.
+
+    Another removal of it may run at the same time: the thread of one that was cancelled, or timed out, goes on.
 
     `shutil.rmtree` recurses and holds every level open, so that it fails for a few hundred levels. Here deeper
     directories are moved up first: never more than two directories are open, and no path is long.
@@ -28,19 +32,25 @@ def remove_tree(folder: Path) -> None:
     try:
         while names := os.listdir(top):  # noqa: PTH208  # of a folder that is open
             for name in names:
-                if _is_folder(top, name):
-                    _empty(top, name)
-                    os.rmdir(name, dir_fd=top)
-                else:
-                    os.unlink(name, dir_fd=top)
+                with suppress(FileNotFoundError):
+                    _remove_from(top, name)
     finally:
         os.close(top)
-    folder.rmdir()
+    with suppress(FileNotFoundError):
+        folder.rmdir()
 
 
 def grant_owner_permissions(folder: Path) -> None:
     """Give the owner all permissions on a folder that an agent may exchange meanwhile. Raises `OSError`."""
     os.close(_open(folder))
+
+
+def _remove_from(top: int, name: str) -> None:
+    if _is_folder(top, name):
+        _empty(top, name)
+        os.rmdir(name, dir_fd=top)
+    else:
+        os.unlink(name, dir_fd=top)
 
 
 def _empty(top: int, name: str) -> None:

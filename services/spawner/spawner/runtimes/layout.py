@@ -16,7 +16,7 @@ from typing import Final
 
 from sandherd.contracts.names import SAFE_NAME_PATTERN, UnsafeNameError, safe_name
 from sandherd.private_files import make_directory
-from spawner.runtimes.directory_removal import grant_owner_permissions, remove_entry, remove_tree
+from spawner.runtimes.directory_removal import grant_owner_permissions, remove_entry
 from spawner.runtimes.run_files import Run
 from spawner.runtimes.sized_disks import SizedDisks
 
@@ -221,8 +221,7 @@ class Layout:
         """Remove a sandbox's directory. Links in it are removed, not followed."""
         place = self.directory(sandbox)
         self.disks.remove(place.folder)
-        if place.exists():
-            remove_tree(place.folder)
+        remove_entry(place.folder)
 
     def quarantine(self, sandbox: str) -> Path:
         """Move a sandbox's directory to quarantine, without its secrets, and return the new path."""
