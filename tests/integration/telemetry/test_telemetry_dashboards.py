@@ -62,8 +62,8 @@ IDLE: Final = {
 ABSENT: Final = {
     "sandherd_forge_requests_remaining": "its series are those of the forges that were asked",
     "sandherd_conductor_published_total": "the conductor has published nothing",
-    "sandherd_gateway_request_seconds_bucket": "the HTTP API is not used",
-    "sandherd_gateway_event_delay_seconds_bucket": "the HTTP API is not used",
+    "sandherd_gateway_request_seconds": "the HTTP API is not used",
+    "sandherd_gateway_event_delay_seconds": "the HTTP API is not used",
 }
 """What has no series in this herd, and why."""
 
