@@ -34,6 +34,8 @@ _NOT_FOUND, _CONFLICT, _NOT_MODIFIED = 404, 409, 304
 _PATIENCE: Final = 10.0
 _POLL_SECONDS: Final = 0.05
 _LAST_LINES: Final = 5
+_PAUSED: Final = ("is already paused", "cannot pause a paused")
+_RUNNING: Final = ("is not paused", "cannot resume a running process")
 _ENDS: Final = {"type": ["container"], "event": ["die", "destroy", "pause", "unpause", "start"]}
 
 
@@ -258,7 +260,20 @@ class Engine:
             return
         with faults(f"{'pausing' if frozen else 'resuming'} {name}"):
             container = self._of(name)
-            await (container.pause() if frozen else container.unpause())
+            try:
+                await (container.pause() if frozen else container.unpause())
+            except DockerError as error:
+                if not is_frozen_already(error.message, frozen=frozen):
+                    raise
+
+
+def is_frozen_already(refusal: str, *, frozen: bool) -> bool:
+    """Whether an engine refuses to pause or unpause a container because it is in that state.
+
+    The engine sets its own state by events of containerd, which may be late: after a resume it can show the container
+    as paused for a moment, and containerd then refuses another resume.
+    """
+    return any(text in refusal for text in (_PAUSED if frozen else _RUNNING))
 
 
 def _lost(spec: BoxSpec) -> ProviderError:
