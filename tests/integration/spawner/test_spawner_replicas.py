@@ -98,6 +98,7 @@ async def test_suspended_replica_cannot_act(start: Start, person: Any, act: int 
     assert (await person.ended(after)).state == "completed"
     await person.all_gone()
     await person.hears(view.sandbox, "sandbox.terminated")
+    assert stopped.process.returncode is None, stopped.log[-3000:]
     stopped.process.send_signal(signal.SIGTERM)
     assert await stopped.process.wait() == 0, stopped.log[-3000:]
     person.check_sequences()
