@@ -59,7 +59,12 @@ def read_acknowledgement(subject: str, document: bytes) -> Acknowledgement:
 
     nats-py reads the same, but its client of JetStream costs a command more CPU time than everything it sends.
     """
-    found: dict[str, Any] = json.loads(document)
+    try:
+        found: Any = json.loads(document)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):  # the message may be stored, so it is published again with the same id
+        raise PublishFailedError(f"{subject}: the reply is no acknowledgement")
     if "error" in found:
         error: dict[str, Any] = found["error"]
         description = error.get("description")

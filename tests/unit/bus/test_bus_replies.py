@@ -53,6 +53,6 @@ def test_acknowledgement_of_a_publish_is_read_by_its_code() -> None:
         with pytest.raises(BusError) as raised:
             read_acknowledgement("a", json.dumps(error).encode())
         assert type(raised.value) is expected
-    for reply in (b"{}", b'{"stream": "EVENTS"}'):
+    for reply in (b"{}", b'{"stream": "EVENTS"}', b"", b"+OK", b"[]"):
         with pytest.raises(PublishFailedError, match="no acknowledgement"):
             read_acknowledgement("a", reply)
