@@ -16,6 +16,7 @@ from typing import Any, Final
 from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.errors import BusError
 from sandherd.bus.identity.claims import CONNECTIONS, CONNECTIONS_INBOX, KICK
 from sandherd.bus.identity.keys import read_claims
 from sandherd.contracts.principals import Principal
@@ -68,7 +69,10 @@ class BrokerConnections:
             yield cls(system)
 
     async def read(self) -> list[BrokerConnection]:
-        """All open connections of users, and those closed last. Raises `TimeoutError` and nats-py's errors."""
+        """All open connections of users, and those closed last.
+
+        Raises `BusError` if a server does not list them, `TimeoutError` and nats-py's errors.
+        """
         return [*await self._read(_OPEN, _MAX_OPEN, "cid"), *await self._read(_CLOSED, _MAX_CLOSED, "stop")]
 
     async def close(self, connection: BrokerConnection) -> None:
@@ -79,12 +83,12 @@ class BrokerConnections:
 
     async def _read(self, state: int, limit: int, sort: str) -> list[BrokerConnection]:
         question = json.dumps({"auth": True, "state": state, "limit": limit, "sort": sort}).encode()
-        replies = await self._request_all(question)
-        rows = ((reply["server"]["id"], row) for reply in replies for row in reply["data"]["connections"] or ())
+        replies = [_listing(reply) for reply in await self._request_all(question)]
+        rows = ((server, row) for server, listed in replies for row in listed)
         found = (_connection(server, row, is_open=state == _OPEN) for server, row in rows)
         return [connection for connection in found if connection is not None]
 
-    async def _request_all(self, question: bytes) -> list[dict[str, Any]]:
+    async def _request_all(self, question: bytes) -> list[bytes]:
         """The replies of all servers; that of a slow server is missing until the next call."""
         answers: asyncio.Queue[bytes] = asyncio.Queue()
 
@@ -103,7 +107,21 @@ class BrokerConnections:
                 found.append(answers.get_nowait())
         finally:
             await subscription.unsubscribe()
-        return [json.loads(answer) for answer in found]
+        return found
+
+
+def _listing(reply: bytes) -> tuple[str, list[dict[str, Any]]]:
+    """The id of a server, and its connections.
+
+    Raises `BusError`: a server that is about to stop may send an empty reply.
+    """
+    try:
+        match json.loads(reply):
+            case {"server": {"id": str(server)}, "data": {"connections": listed}}:
+                return server, listed or []
+    except ValueError:
+        pass
+    raise BusError(f"the broker does not list its connections: {reply[:200].decode(errors='replace')!r}")
 
 
 def _connection(server: str, row: dict[str, Any], *, is_open: bool) -> BrokerConnection | None:
