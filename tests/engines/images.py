@@ -147,6 +147,7 @@ def build_context() -> Iterator[Path]:
         for name in sorted(set(names)):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
+        shutil.copytree(ROOT / STATIC, folder / STATIC)
         shutil.copytree(wheels(), folder / "deploy/images/service/wheels", copy_function=os.link)
         shutil.copytree(fetched("git", *_GIT), folder / "deploy/images/service/debs")
         yield folder
