@@ -1,11 +1,11 @@
 """The HTTP server of a service: /metrics, /healthz and /readyz."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import uvicorn
 from faststream.asgi import AsgiFastStream, AsgiResponse, get
@@ -15,14 +15,8 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from sandherd.bus.health import REMARK, Health
 from sandherd.private_files import write_file
 from sandherd.service.http_connections import BoundedConnection, ConnectionLimits, OpenConnections, open_files
+from sandherd.service.uvicorn_server import LONGEST_HEADER, serving
 from sandherd.telemetry.meters import Meters
-
-_LONGEST_HEADER: Final = 16 * 1024
-"""Maximum bytes of request line and headers together."""
-
-
-class HttpServerError(Exception):
-    """The HTTP server could not be started."""
 
 
 class ServiceHttpServer:
@@ -44,20 +38,11 @@ class ServiceHttpServer:
 
         Raises `HttpServerError` if the port is in use.
         """
-        server = _QuietServer(self._config(broker, host, port))
-        serving = asyncio.create_task(server.serve(), name="http")
-        while not server.started:
-            if serving.done():
-                raise HttpServerError(f"could not serve HTTP on {host}:{port}")
-            await asyncio.sleep(0.005)
-        self.port = server.servers[0].sockets[0].getsockname()[1]
-        if port_file is not None:
-            write_file(port_file, str(self.port))
-        try:
+        async with serving(self._config(broker, host, port)) as server:
+            self.port = server.servers[0].sockets[0].getsockname()[1]
+            if port_file is not None:
+                write_file(port_file, str(self.port))
             yield
-        finally:
-            server.should_exit = True
-            await serving
 
     def _config(self, broker: NatsBroker, host: str, port: int) -> uvicorn.Config:
         loop = asyncio.get_running_loop()
@@ -71,7 +56,7 @@ class ServiceHttpServer:
             lifespan="off",
             # Without it uvicorn waits for the last connection as long as that takes.
             timeout_graceful_shutdown=int(self.limits.exchange),
-            h11_max_incomplete_event_size=_LONGEST_HEADER,
+            h11_max_incomplete_event_size=LONGEST_HEADER,
             log_config=None,
             access_log=False,
         )
@@ -100,11 +85,3 @@ class ServiceHttpServer:
         remarks = {name: f"{REMARK} {text}" for name, text in self.health.remarks().items()}
         body = "".join(f"{name}: {state}\n" for name, state in (parts | remarks).items())
         return AsgiResponse(body.encode(), 200 if ready else 503)
-
-
-class _QuietServer(uvicorn.Server):
-    """uvicorn without its signal handling: the service handles signals."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield

@@ -2,8 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -12,11 +12,10 @@ import uvicorn
 
 from sandherd.private_files import write_file
 from sandherd.service.http_connections import BoundedConnection, ConnectionLimits, OpenConnections, open_files
-from sandherd.service.http_server import HttpServerError
+from sandherd.service.uvicorn_server import LONGEST_HEADER, HttpServerError, serving
 
 CONNECTION: Final = "sandherd.connection"
 """The key of a request's connection in its ASGI scope."""
-_LONGEST_HEADER: Final = 16 * 1024
 _EXCHANGE: Final = 20.0
 """How long a request and its response may take, in seconds; streams of events have no such limit."""
 
@@ -57,19 +56,10 @@ class ApiServer:
         """Serve meanwhile. Raises `HttpServerError` if the port is in use."""
         listening = _listen(host, port, port_file)
         self.port = listening.getsockname()[1]
-        server = _QuietServer(self._config())
-        serving = asyncio.create_task(server.serve(sockets=[listening]), name="api")
-        while not server.started:
-            if serving.done():
-                raise HttpServerError(f"could not serve the API on {host}:{self.port}")
-            await asyncio.sleep(0.005)
-        if port_file is not None:
-            write_file(port_file, str(self.port))
-        try:
+        async with serving(self._config(), listening):
+            if port_file is not None:
+                write_file(port_file, str(self.port))
             yield
-        finally:
-            server.should_exit = True
-            await serving
 
     def _config(self) -> uvicorn.Config:
         loop = asyncio.get_running_loop()
@@ -83,7 +73,7 @@ class ApiServer:
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=5,
-            h11_max_incomplete_event_size=_LONGEST_HEADER,
+            h11_max_incomplete_event_size=LONGEST_HEADER,
             log_config=None,
             access_log=False,
         )
@@ -105,11 +95,3 @@ def _last_port(port_file: Path | None) -> list[int]:
     with suppress(OSError, ValueError):
         return [int(port_file.read_text())] if port_file is not None else []
     return []
-
-
-class _QuietServer(uvicorn.Server):
-    """uvicorn without its signal handling: the service handles signals."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield

@@ -9,7 +9,15 @@ from sandherd.bus.connection_list import BrokerConnections
 from sandherd.bus.errors import BusError
 from sandherd.bus.identity.revocation import RevocationFailedError, push_token
 
-REPLIES = (b"", b"not JSON", b"[]", b'"text"', b'{"error": {"code": 500}}', b'{"data": null}', b'{"data": {"code": 503}}')
+REPLIES = (
+    b"",
+    b"not JSON",
+    b"[]",
+    b'"text"',
+    b'{"error": {"code": 500}}',
+    b'{"data": null}',
+    b'{"data": {"code": 503}}',
+)
 
 
 class SystemLine:
@@ -27,12 +35,12 @@ class SystemLine:
 async def test_unusable_reply_to_a_pushed_token_is_a_failed_revocation(reply: bytes) -> None:
     """A token is not taken as accepted, and the error is one that callers retry."""
     with pytest.raises(RevocationFailedError):
-        await push_token(cast(Bus, SystemLine(reply)), "token")
+        await push_token(cast("Bus", SystemLine(reply)), "token")
 
 
 async def test_accepted_token_is_accepted() -> None:
     """The broker's code for success is no error."""
-    await push_token(cast(Bus, SystemLine(b'{"data": {"code": 200}}')), "token")
+    await push_token(cast("Bus", SystemLine(b'{"data": {"code": 200}}')), "token")
 
 
 @pytest.mark.parametrize("reply", REPLIES)
@@ -44,4 +52,4 @@ async def test_unusable_list_of_connections_is_a_bus_error(reply: bytes, monkeyp
 
     monkeypatch.setattr(BrokerConnections, "_request_all", replies)
     with pytest.raises(BusError):
-        await BrokerConnections(cast(Bus, None)).read()
+        await BrokerConnections(cast("Bus", None)).read()

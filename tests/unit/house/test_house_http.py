@@ -6,6 +6,7 @@ from typing import Any
 from tests.unit.house.conftest import ROOT
 
 WINDOW = "libs/sandherd/service/http_server.py"
+RUN = "libs/sandherd/service/uvicorn_server.py"
 API = "services/gateway/gateway/api_server.py"
 SERVERS = {"uvicorn", "hypercorn", "granian", "gunicorn"}
 SERVICES = sorted(
@@ -18,7 +19,7 @@ SERVICES = sorted(
 def test_two_modules_start_http_servers(product: list[Any]) -> None:
     """Each service's own, and the API's: a server that is started elsewhere would have no limits of its connections."""
     users = {source.name for source in product if source.imports & SERVERS}
-    assert users == {WINDOW, API, "libs/sandherd/service/http_connections.py"}
+    assert users == {WINDOW, API, RUN, "libs/sandherd/service/http_connections.py"}
     assert "http=partial(BoundedConnection, table)" in Path(ROOT / WINDOW).read_text(encoding="utf-8")
     api = Path(ROOT / API).read_text(encoding="utf-8")
     assert "http=partial(ApiConnection, table)" in api

@@ -1,0 +1,44 @@
+"""uvicorn within a service: started and stopped by a context, without its handling of signals."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final
+
+import uvicorn
+
+LONGEST_HEADER: Final = 16 * 1024
+"""Maximum bytes of request line and headers together."""
+
+
+class HttpServerError(Exception):
+    """The HTTP server could not be started."""
+
+
+@asynccontextmanager
+async def serving(config: uvicorn.Config, listening: socket.socket | None = None) -> AsyncIterator[uvicorn.Server]:
+    """Serve meanwhile, at the configured address or with a listening socket.
+
+    Raises `HttpServerError` if the port is in use.
+    """
+    server = _QuietServer(config)
+    sockets = None if listening is None else [listening]
+    task = asyncio.create_task(server.serve(sockets=sockets), name="http")
+    while not server.started:
+        if task.done():
+            raise HttpServerError(f"could not serve HTTP on {config.host}:{config.port}")
+        await asyncio.sleep(0.005)  # uvicorn has no event for it
+    try:
+        yield server
+    finally:
+        server.should_exit = True
+        await task
+
+
+class _QuietServer(uvicorn.Server):
+    """uvicorn without its signal handling: the service handles signals."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
