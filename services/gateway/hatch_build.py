@@ -17,7 +17,8 @@ class PagesHook(BuildHookInterface[Any]):
         build_data["artifacts"].append("/gateway/static/**")
         script = Path(self.root) / "pages" / "build.py"
         spec = importlib.util.spec_from_file_location("pages_build", script)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         if module.DOCUMENT.exists() or not (module.STATIC / "index.html").exists():

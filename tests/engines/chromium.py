@@ -1,4 +1,4 @@
-"""A real Chromium of Debian's, unpacked with the libraries that this machine does not have, and driven by Playwright."""
+"""A real Chromium of Debian, unpacked with the libraries that this machine does not have, driven by Playwright."""
 
 import asyncio
 import os
@@ -49,10 +49,14 @@ def _required() -> list[str]:
     """Chromium, and what Debian's installer would install with it on this machine."""
     command = ["apt-get", "-s", "-q", "--no-install-recommends", "install", *_PACKAGES]
     try:
-        done = subprocess.run(command, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
+        done = subprocess.run(
+            command, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300
+        )
     except subprocess.CalledProcessError:
         subprocess.run(["apt-get", "update", "-q"], check=True, capture_output=True, timeout=300)
-        done = subprocess.run(command, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
+        done = subprocess.run(
+            command, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300
+        )
     return sorted({*_INSTALLED.findall(done.stdout), *_PACKAGES})
 
 

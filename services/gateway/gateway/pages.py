@@ -63,7 +63,9 @@ class Pages:
     def _missing(self, path: str) -> Problem:
         if _INDEX in self._files:
             return problem_of(Code.NOT_FOUND, f"there is no file {path[:100]}", remedy="load the page anew")
-        return problem_of(Code.NOT_FOUND, "the pages are not built", remedy="run `make install`, then restart the gateway")
+        return problem_of(
+            Code.NOT_FOUND, "the pages are not built", remedy="run `make install`, then restart the gateway"
+        )
 
     def _file(self, name: str, *, compressed: bool) -> Response:
         copy = f"{name}.gz"

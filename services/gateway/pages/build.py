@@ -80,7 +80,14 @@ def _run(npm: tuple[str, ...], *arguments: str) -> None:
     command = [*npm, *arguments]
     environment = {**os.environ, "NO_COLOR": "1"}
     done = subprocess.run(
-        command, cwd=PAGES, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=600
+        command,
+        cwd=PAGES,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        timeout=600,
     )
     if done.returncode:
         shown = (done.stderr + done.stdout)[-_SHOWN:]

@@ -33,7 +33,7 @@ async def page(herd: Broker, postgres: str, tmp_path: Path) -> AsyncIterator[Pag
 
 
 async def test_herd_page_is_served_and_live(page: Page) -> None:
-    """The gateway serves the pages; the first one receives the live stream, and loads nothing that its policy refuses."""
+    """The gateway serves the pages; the first one is live, and its policy refuses nothing of it."""
     refused: list[str] = []
     page.on("console", lambda message: refused.append(message.text) if message.type == "error" else None)
     await page.goto("/")

@@ -18,8 +18,8 @@ FIRST_LOAD = 150_000
 """Maximum of bytes, compressed, that the first page needs."""
 
 
-def response(path: str, method: str = "GET", folder: Path = STATIC, **headers: str) -> Any:
-    return Pages(folder).response(method, path, Headers(headers))
+def response(path: str, method: str = "GET", folder: Path = STATIC, encodings: str = "") -> Any:
+    return Pages(folder).response(method, path, Headers({"accept-encoding": encodings}))
 
 
 def test_pages_are_served_to_everyone_and_the_api_to_no_one() -> None:
@@ -45,7 +45,7 @@ def test_page_that_is_not_built_names_the_fix(tmp_path: Path) -> None:
 def test_assets_are_compressed_once_and_cached_for_ever() -> None:
     """Each asset has a compressed copy with the same content, which a browser that knows gzip gets."""
     asset = next(path for path in (STATIC / "assets").glob("index-*.js"))
-    plain, packed = (response(f"/assets/{asset.name}", **{"accept-encoding": it}) for it in ("identity", "gzip, br"))
+    plain, packed = (response(f"/assets/{asset.name}", encodings=it) for it in ("identity", "gzip, br"))
     assert "content-encoding" not in plain.headers
     assert packed.headers["content-encoding"] == "gzip"
     assert gzip.decompress(packed.body) == plain.body == asset.read_bytes()
@@ -63,7 +63,7 @@ async def test_page_has_a_strict_policy_and_needs_no_token() -> None:
         raise AssertionError("a page is no request to the API")
 
     sent: list[Any] = []
-    guard = Guard(unused, unused, hosts=frozenset(), per_second=9, measured=lambda *_: None)  # type: ignore[arg-type]  # not called
+    guard = Guard(unused, unused, hosts=frozenset(), per_second=9, measured=lambda *_: None)  # type: ignore[arg-type]
     await guard({"type": "http", "method": "GET", "path": "/new", "headers": [(b"host", b"localhost")]}, unused, send)
     headers = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
     assert sent[0]["status"] == 200
@@ -109,6 +109,12 @@ def test_units_of_the_pages() -> None:
         pytest.fail("npm is not on PATH: the units of the pages can't be tested", pytrace=False)
     for job in ("test", "check"):
         done = subprocess.run(
-            [npm, "run", job], cwd=SOURCES, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=550
+            [npm, "run", job],
+            cwd=SOURCES,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=550,
         )
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
