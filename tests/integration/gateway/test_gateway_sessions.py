@@ -74,7 +74,7 @@ async def test_session_of_a_token_lives_with_it(api: Api, client: Herd, monkeypa
 
 
 async def test_link_of_open_gives_one_session_once(api: Api, herd: Broker) -> None:
-    """Its code is in the fragment. Of many that use the same code at the same time one gets a session, which its user can end."""
+    """Its code is in the fragment; of many that use it at the same time one gets a session, which its user can end."""
     credentials = {"SANDHERD_CREDENTIALS": str(herd_context(herd).credentials), "SANDHERD_PROJECT": PROJECT}
     words = ("open", "--role", "read", "--url", f"{api.url}/api/v1", "--print")
     done = await asyncio.to_thread(partial(sandherd, herd, *words, **credentials))
