@@ -18,7 +18,7 @@ SERVICES = sorted(
 
 
 def test_three_modules_start_http_servers(product: list[Any]) -> None:
-    """Each service's own, the API's, and the git proxy's: a server that is started elsewhere would have no limits of its connections."""
+    """Each service's own, the API's, and the git proxy's: another server would have no limits of its connections."""
     users = {source.name for source in product if source.imports & SERVERS}
     assert users == {WINDOW, API, RUN, PROXY, "libs/sandherd/service/http_connections.py"}
     assert "http=partial(BoundedConnection, table)" in Path(ROOT / WINDOW).read_text(encoding="utf-8")
