@@ -230,6 +230,8 @@ async def test_many_tabs_have_one_stream(double: GatewayDouble, tab: Page) -> No
     await eventually(lambda: double.open_streams == 1, "its stream is open")
     empty = {"mode": "inform", "projects": []}
     double.replies["/monitor/report"] = empty
-    await double.publish({"type": "monitor.finding_withdrawn", "time": "2026-11-28T12:00:00Z", "source": "/s", "id": "3"})
+    await double.publish(
+        {"type": "monitor.finding_withdrawn", "time": "2026-11-28T12:00:00Z", "source": "/s", "id": "3"}
+    )
     for one in tabs[1:]:
         await expect(one.get_by_text("No sandbox is running")).to_be_visible()
