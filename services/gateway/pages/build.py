@@ -45,7 +45,8 @@ def build() -> bool:
         if not (PAGES / "node_modules" / f".{_installed()}").exists():
             _run(command, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
             (PAGES / "node_modules" / f".{_installed()}").touch()
-        _run(command, "run", "build")
+        for job in ("types", "build"):
+            _run(command, "run", job)
         mark.write_text(digest)
         return True
 
