@@ -185,6 +185,7 @@ if TYPE_CHECKING:
         EndSession,
         ListTokens,
         RevokeToken,
+        SignIn,
         SignInCode,
         TokenList,
         TokenView,
@@ -236,7 +237,8 @@ _NAMES: Final = {
     "PurgeArtifacts PurgeEvents PurgeResult",
     "subscriptions": "AskSubscriptions Subscribe Subscription SubscriptionList Unsubscribe UnsubscribeResult",
     "terminal": "INPUT_BYTES InputAccepted TerminalSize",
-    "tokens": "CreateCode CreateSession CreateToken EndSession ListTokens RevokeToken SignInCode TokenList TokenView",
+    "tokens": "CreateCode CreateSession CreateToken EndSession ListTokens RevokeToken SignIn "
+    "SignInCode TokenList TokenView",
     "usage": "AskUsage GroupUsage Usage UsageList",
     "worker": "AskPeers Fetch Peer PeerList WorkerDownload WorkerExec WorkerExecInput WorkerExecKill WorkerExecStatus "
     "WorkerListFiles WorkerPortRead WorkerPortWrite WorkerUpload",
