@@ -5,12 +5,14 @@ import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from gateway.access import AccessError, Caller, TokenReader
-from gateway.browsers import API_HEADERS, PAGE_HEADERS, STRICT_TRANSPORT, check_origin, presented
+from gateway.browsers import API_HEADERS, STRICT_TRANSPORT, check_origin, presented
+from gateway.pages import PAGE_HEADERS, Pages, is_page
 from gateway.problems import problem_of, problem_response
 from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.contracts.errors import Code, Problem
@@ -31,7 +33,6 @@ _HOST: Final = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 _BURST_SECONDS: Final = 2.0
 _SMALL_BODY: Final = 4 * 1024
 """The same without a credential."""
-_API: Final = "/api/"
 _PUBLIC: Final = frozenset(
     {
         ("POST", "/api/v1/session"),
@@ -44,10 +45,7 @@ _PUBLIC: Final = frozenset(
 
 
 class Guard:
-    """An ASGI application around the routes. Nothing of the API is shown to a request without a valid credential.
-
-    Pages and their files are public: they contain no data of a herd.
-    """
+    """An ASGI application around the routes. The API is shown to no request without a credential; pages are."""
 
     def __init__(
         self,
@@ -63,6 +61,7 @@ class Guard:
         self._inner = inner
         self._tokens = tokens
         self._hosts = _LOOPBACK | {host.lower() for host in hosts}
+        self._pages = Pages()
         self._rates = RateLimiter(rate_of(per_second, _BURST_SECONDS))
         self._measured = measured
         self._transport = [STRICT_TRANSPORT] if secure else []
@@ -70,7 +69,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
         begun = time.monotonic()
-        own = API_HEADERS if scope["path"].startswith(_API) else PAGE_HEADERS
+        own = PAGE_HEADERS if is_page(scope["path"]) else API_HEADERS
 
         async def hardened(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -93,8 +92,8 @@ class Guard:
             return problem_response(problem_of(Code.REFUSED, text, field="Host", remedy=remedy), 421), b""
         if scope["path"] == "/healthz":
             return Response("ok\n", media_type="text/plain"), b""
-        if not scope["path"].startswith(_API):
-            return None, b""
+        if is_page(scope["path"]):
+            return self._pages.response(scope["method"], scope["path"], headers), b""
         try:
             caller = await self._authenticated(scope, headers)
         except AccessError as error:
@@ -126,6 +125,11 @@ def is_known_host(header: str, hosts: frozenset[str]) -> bool:
     """Whether a header `Host` names the gateway; the port is not compared: a proxy may have another one."""
     form = _HOST.fullmatch(header.lower())
     return form is not None and form[1] in hosts
+
+
+def hosts_of(url: str | None) -> frozenset[str]:
+    """The host in the gateway's own address."""
+    return frozenset({host} if url and (host := urlsplit(url).hostname) else ())
 
 
 def caller_in(scope: Scope) -> Caller:

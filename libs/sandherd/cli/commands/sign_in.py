@@ -27,7 +27,10 @@ def open_(  # one parameter per option
     *,
     role: Role = "operate",
     url: Annotated[
-        str | None, typer.Option("--url", metavar="URL", help="Address of the gateway [default: gateway_url, or the local stack's].")
+        str | None,
+        typer.Option(
+            "--url", metavar="URL", help="Address of the gateway [default: gateway_url, or the local stack's]."
+        ),
     ] = None,
     show: Annotated[bool, typer.Option("--print", help="Print the link, and open no browser.")] = False,
     project: Project = None,
@@ -65,7 +68,10 @@ def _address(context: "Context", url: str | None) -> str:
     found = url or _local_address(context)
     if found is None or not found.startswith(("http://", "https://")):
         raise HerdError.of(
-            Code.INVALID_FIELD, "the address of the gateway is unknown", field="url", remedy="name it with --url, or set SANDHERD_GATEWAY_URL"
+            Code.INVALID_FIELD,
+            "the address of the gateway is unknown",
+            field="url",
+            remedy="name it with --url, or set SANDHERD_GATEWAY_URL",
         )
     return found.removesuffix("/").removesuffix("/api/v1")
 

@@ -17,7 +17,19 @@ from gateway.access import RANK
 from gateway.oidc.flow import SignInError
 from sandherd.contracts.records import AccessRole
 
-ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA")
+ALGORITHMS: Final = (
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "Ed25519",
+    "EdDSA",
+)
 LEEWAY: Final = 60
 """By how much the clocks of the provider and of the gateway may differ, in seconds."""
 _ADDRESS: Final = re.compile(r"[^\s@\x00-\x1f\x7f]{1,64}@[^\s@\x00-\x1f\x7f]{1,128}")
