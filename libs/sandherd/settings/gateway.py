@@ -57,9 +57,9 @@ class GatewaySettings(BaseModel):
     """The address of the gateway in browsers, which is that of the proxy in front of it; its host is one of
     the gateway's names. With https, browsers are told to use nothing else (HSTS)."""
     oidc_issuer: Annotated[Issuer | None, Env("SANDHERD_OIDC_ISSUER")] = None
-    """The issuer of an OpenID provider by which users sign in to the pages; the spawner needs it, too, to permit that."""
+    """The issuer of an OpenID provider by which users sign in to the pages. The spawner needs it, too."""
     oidc_client_id: Annotated[str | None, Env("SANDHERD_OIDC_CLIENT_ID")] = None
-    """The id of the gateway at the OpenID provider; its redirect URI is `<gateway_url>/api/v1/sign-in/oidc/callback`."""
+    """The id of the gateway at the provider, with the redirect URI `<gateway_url>/api/v1/sign-in/oidc/callback`."""
     oidc_client_secret_file: Annotated[Path | None, Env("SANDHERD_OIDC_CLIENT_SECRET_FILE")] = None
     """A file with the gateway's secret at the OpenID provider; without one it is a public client. Read for each use."""
     oidc_scopes: Annotated[list[Scope], Names, Env("SANDHERD_OIDC_SCOPES")] = ["openid", "email", "profile"]

@@ -55,6 +55,10 @@ STRUCTURED: dict[str, list[Any]] = {
 }
 NAMED: dict[str, list[Any]] = {
     "gateway_hosts": [["one.example"], ["one.example", "two.example"], ["three"]],
+    "gateway_url": ["https://one.example", "http://localhost:8765", "https://three.example:8443"],
+    "oidc_issuer": ["https://one.example", "https://two.example/realms/a", "http://127.0.0.1:9"],
+    "oidc_scopes": [["openid"], ["openid", "groups"], ["email"]],
+    "oidc_grants": [["a=p1:read"], ["a=p1:work", "b c=p2:operate"], ["x=p1:approve"]],
     "runtimes": [["docker"], ["daytona"], ["process"]],
     "forward_env": [["ONE"], ["ONE", "TWO"], ["THREE"]],
     "lfs_hosts": [["one.example"], ["two.example", "three.example"], ["four.example"]],
@@ -268,6 +272,7 @@ TAKES_ANY = {"credentials", "home", "database_url", "http_host", "http_port_file
 TAKES_ANY |= {"otlp_endpoint", "toolchains", "kubernetes_config", "remote_command"}
 TAKES_ANY |= {"pull_request_body", "pull_request_labels", "pull_request_title"}
 TAKES_ANY |= {"git_credentials", "repository_approval", "forge_tokens", "github_app_key", "signing_key"}
+TAKES_ANY |= {"oidc_client_id", "oidc_client_secret_file", "oidc_groups_claim"}
 TAKES_ANY |= {"gateway_host", "gateway_port_file", "sandbox_nats_ca", "sandbox_nats_cert", "sandbox_nats_key"}
 
 

@@ -1,6 +1,6 @@
 """One sign-in: its state, nonce and PKCE verifier, which are derived from a secret in the browser's cookie. Pure.
 
-Replicas store nothing: whoever has the cookie began the sign-in. The state is bound to the project and the page as well.
+Replicas store no state: the browser with the cookie began the sign-in. Its project and page are in the state, too.
 """
 
 import base64

@@ -1,6 +1,7 @@
 """The OpenID provider over HTTP: its configuration, its keys, and the exchange of a code for an ID token."""
 
 import json
+import math
 import time
 from base64 import b64encode
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from sandherd.settings import Settings
 _FRESH: Final = 3600.0
 """How long the configuration and the keys are used, in seconds."""
 _AGAIN: Final = 10.0
-"""After how many seconds keys are read again for a token that none of them has signed: they may have been rotated."""
+"""Seconds between two reads of the keys because none of them has signed a token: they may have been rotated."""
 _TIMES: Final = aiohttp.ClientTimeout(total=10.0, connect=5.0)
 _MAX_BYTES: Final = 256 * 1024
 
@@ -52,6 +53,7 @@ class Provider:
         self._secret_file = settings.oidc_client_secret_file
         self._configuration: tuple[float, Configuration] | None = None
         self._keys: tuple[float, KeySet] | None = None
+        self._read_again = -math.inf
 
     async def configuration(self) -> Configuration:
         """Its configuration, which is read once an hour."""
@@ -65,7 +67,10 @@ class Provider:
     async def keys(self, *, rotated: bool = False) -> KeySet:
         """Its public keys; `rotated`: read again, as a token was signed by another one."""
         found, now = self._keys, time.monotonic()
-        if found is None or now - found[0] > (_AGAIN if rotated else _FRESH):
+        again = rotated and now - self._read_again > _AGAIN
+        if again:
+            self._read_again = now
+        if found is None or again or now - found[0] > _FRESH:
             document = await _fetched("GET", (await self.configuration()).keys)
             try:
                 found = (now, KeySet.import_key_set(document))  # type: ignore[arg-type]  # it is checked there
@@ -116,7 +121,8 @@ def configuration_of(document: Mapping[str, Any], issuer: str) -> Configuration:
             raise ProviderError(f"{name} is not an https URL")
     methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
     names_itself = document.get("authorization_response_iss_parameter_supported") is True
-    return Configuration(*endpoints, names_itself=names_itself, basic="client_secret_basic" in methods)
+    authorization, token, keys = endpoints
+    return Configuration(authorization, token, keys, names_itself, basic="client_secret_basic" in methods)
 
 
 async def _fetched(method: str, url: str, **options: Any) -> dict[str, Any]:

@@ -20,6 +20,12 @@ class DeniedError(SignInError):
     reason = "denied"
 
 
+class NoProjectError(SignInError):
+    """The user is in none of the groups of the settings."""
+
+    reason = "no_project"
+
+
 class OidcSignIn:
     """The sign-ins of a gateway. Methods raise `SignInError`."""
 
@@ -45,8 +51,11 @@ class OidcSignIn:
             return await self._identified(token, flow, rotated=True)
 
     def roles(self, identity: Identity) -> dict[str, AccessRole]:
-        """What the user may do, by project."""
-        return roles_of(self._settings.oidc_grants, identity.groups)
+        """What the user may do, by project: in at least one."""
+        found = roles_of(self._settings.oidc_grants, identity.groups)
+        if not found:
+            raise NoProjectError(f"no group of {identity.user} is in SANDHERD_OIDC_GRANTS")
+        return found
 
     async def _identified(self, token: str, flow: Flow, *, rotated: bool) -> Identity:
         return identity_of(

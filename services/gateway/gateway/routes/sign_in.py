@@ -1,7 +1,7 @@
 """Sign-in by an OpenID provider: the browser is sent there, and comes back with a code. A page shows refusals."""
 
 import hashlib
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
@@ -22,7 +22,7 @@ from sandherd.contracts.requests import SignIn
 from sandherd.telemetry import logs
 
 router: Final = APIRouter(tags=["session"])
-_PUBLIC: Final = {"security": []}
+_PUBLIC: Final[dict[str, Any]] = {"security": []}
 _log: Final = logs.get("sign_in")
 Text = Annotated[str | None, Query(max_length=4096)]
 
