@@ -55,7 +55,7 @@ class GatewaySettings(BaseModel):
     refused, so that no web page reaches the API by a name of its own."""
     gateway_url: Annotated[GatewayUrl | None, Env("SANDHERD_GATEWAY_URL")] = None
     """The address of the gateway in browsers, which is that of the proxy in front of it; its host is one of
-    the gateway's names. With https, browsers are told to use nothing else (HSTS)."""
+    the gateway's names. With https, browsers then use https only (HSTS)."""
     oidc_issuer: Annotated[Issuer | None, Env("SANDHERD_OIDC_ISSUER")] = None
     """The issuer of an OpenID provider by which users sign in to the pages. The spawner needs it, too."""
     oidc_client_id: Annotated[str | None, Env("SANDHERD_OIDC_CLIENT_ID")] = None

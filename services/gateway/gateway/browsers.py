@@ -16,19 +16,31 @@ COOKIE: Final = "__Host-sandherd"
 """The cookie with a session's text. Of the prefix `__Host-`, browsers accept it from this host only, for all paths."""
 _ATTRIBUTES: Final = "Path=/; Secure; HttpOnly; SameSite=Lax"
 _SAME: Final = frozenset({"same-origin", "none"})
-ALWAYS: Final = [
+_ALWAYS: Final = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
-"""Headers of every response."""
 API_HEADERS: Final = [
-    *ALWAYS,
+    *_ALWAYS,
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 ]
 """Headers of every response of the API."""
+PAGE_HEADERS: Final = [
+    *_ALWAYS,
+    (b"x-frame-options", b"DENY"),
+    (
+        b"content-security-policy",
+        (
+            b"default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+            b"connect-src 'self'; img-src 'self' data:; font-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
+            b"form-action 'self'"
+        ),
+    ),
+]
+"""Headers of pages and their files. Terminals need inline styles; scripts are files only."""
 STRICT_TRANSPORT: Final = (b"strict-transport-security", b"max-age=31536000")
 """The header by which browsers use https only from then on."""
 

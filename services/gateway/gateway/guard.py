@@ -11,8 +11,8 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from gateway.access import AccessError, Caller, TokenReader
-from gateway.browsers import API_HEADERS, STRICT_TRANSPORT, check_origin, presented
-from gateway.pages import PAGE_HEADERS, Pages, is_page
+from gateway.browsers import API_HEADERS, PAGE_HEADERS, STRICT_TRANSPORT, check_origin, presented
+from gateway.pages import Pages, is_page
 from gateway.problems import problem_of, problem_response
 from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.contracts.errors import Code, Problem

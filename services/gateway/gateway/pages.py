@@ -9,7 +9,6 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from gateway.browsers import ALWAYS
 from gateway.problems import problem_of, problem_response
 from sandherd.contracts.errors import Code, Problem
 
@@ -23,14 +22,8 @@ _TYPES: Final = {
     ".svg": "image/svg+xml",
     ".woff2": "font/woff2",
     ".wasm": "application/wasm",
-    ".txt": "text/plain; charset=utf-8",
+    ".md": "text/plain; charset=utf-8",
 }
-_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "font-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
-)
-PAGE_HEADERS: Final = [*ALWAYS, (b"x-frame-options", b"DENY"), (b"content-security-policy", _POLICY.encode())]
-"""The headers of every response with a built file."""
 
 
 def is_page(path: str) -> bool:

@@ -70,6 +70,7 @@ def wanted_commands() -> set[str]:
     }
     single = "up down status run exec agent-server cp ls runtimes events trajectory logs send audit doctor provision"
     single += " backup restore replay files diff top costs port-forward open"
+    single += " overview stats transcript"
     found = set(single.split()) | {"config show"}
     return found | {f"{group} {verb}" for group, verbs in groups.items() for verb in verbs.split()}
 
