@@ -46,6 +46,7 @@ STRUCTURED: dict[str, list[Any]] = {
     "caps": [LIMITS, LIMITS | {"processes": 9}, LIMITS | {"processes": 10}],
     "remote_resource_factor": [2, 4, 8],
     "conflict_follow_up": [True, True, True],
+    "share_mirrors": [True, True, True],
     "remote_keep_alive": [False, False, False],
     "remote_pause_on_close": [True, True, True],
     "remote_runtime_class": ["sysbox", "gvisor", "sysbox"],
