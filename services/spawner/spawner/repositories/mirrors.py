@@ -24,9 +24,9 @@ from spawner.repositories.lfs import LfsObjects, has_objects, remove_unused, res
 from spawner.repositories.lfs_pointers import Pointer
 from spawner.repositories.mirror import NO_COMMIT, Accept, Mirror, folder_bytes
 from spawner.repositories.mirror_limits import UNLIMITED, MirrorLimits, collection_is_due
+from spawner.repositories.mirror_seed import mirrors_beside, seed
 from spawner.repositories.paths import SCRATCH, mirror_path, mirrors_of, scratch_folder
 from spawner.repositories.record import BranchRecord, repository_key
-from spawner.repositories.seeding import mirrors_beside, seed
 from spawner.repositories.submodules import SubmoduleFetcher
 
 _MIB: Final = 1024 * 1024
@@ -128,11 +128,10 @@ class Mirrors:
         """Begin with what another project's mirror has; without that, all is fetched from the repository."""
         for path in (await asyncio.to_thread(mirrors_beside, mirror.path))[:1]:
             try:
-                copied = await seed(mirror, self.at(path), self._hosts, url)
+                if await seed(mirror, self.at(path), self._hosts, url):
+                    _log.info("mirror begins with another project's", directory=str(mirror.path))
             except GitError as error:
                 _log.info("mirror of another project not used", error=str(error))
-            else:
-                _log.info("mirror begins with another project's", branches=copied)
 
     async def _require_space(self, project: str) -> None:
         """Raise `GitError` if the project may have no more mirrors, also without those that are no longer needed."""

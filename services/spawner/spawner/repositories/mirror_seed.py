@@ -22,10 +22,10 @@ def mirrors_beside(path: Path) -> Sequence[Path]:
     return sorted(found, key=lambda one: one.stat().st_mtime, reverse=True)
 
 
-async def seed(mirror: Mirror, other: Mirror, hosts: RepositoryHosts, url: str) -> int:
-    """Copy what the other mirror has of the remote's present branches; returns how many. Raises `GitError`."""
+async def seed(mirror: Mirror, other: Mirror, hosts: RepositoryHosts, url: str) -> bool:
+    """Copy what the other mirror has of the remote's present branches; returns whether any. Raises `GitError`."""
     if mirror.blobless or other.is_partial():
-        return 0
+        return False
 
     async def list_branches(remote: RemoteRepository) -> Mapping[str, str]:
         return await _branches(other, remote)
@@ -39,7 +39,7 @@ async def seed(mirror: Mirror, other: Mirror, hosts: RepositoryHosts, url: str) 
         async with mirror.writing():
             await mirror.git(*FETCH, "--stdin", str(other.path), stdin=refs.encode())
             await _require(mirror, shown)
-    return len(same)
+    return bool(same)
 
 
 async def _same(other: Mirror, shown: Mapping[str, str]) -> list[str]:
