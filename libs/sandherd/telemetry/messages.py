@@ -120,6 +120,12 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
     "gateway": (
         _info("serving the HTTP API", "The API accepts requests, at `http_port`."),
         _warning("events not read, retrying", "Streams of events of one project wait.", _BROKER),
+        _warning(
+            "sign-in refused",
+            "By an OpenID provider, for the reason in `reason`: none of its users, no groups of the "
+            "settings, a response to another sign-in, or no response.",
+            "See `error`, and docs/gateway.md.",
+        ),
         _error("request to the API failed", "The gateway replied with status 500.", "Report it."),
     ),
     "monitor": (
