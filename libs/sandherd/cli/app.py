@@ -73,6 +73,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "credentials": Entry("credentials"),
     "secrets": Entry("secrets"),
     "tokens": Entry("tokens"),
+    "open": Entry("sign_in", "open_", "OPEN_EXAMPLE"),
     "projects": Entry("projects"),
     "budgets": Entry("budgets"),
     "schedules": Entry("schedules"),

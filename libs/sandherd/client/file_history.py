@@ -1,4 +1,4 @@
-"""A version of a file in a sandbox: its diff, and its content as far as the diffs since its creation tell it."""
+"""A version of a file in a sandbox: its diff, and its content, if the diffs since its creation have it."""
 
 import hashlib
 import io

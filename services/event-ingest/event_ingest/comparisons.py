@@ -75,20 +75,20 @@ def compare(first: Side, second: Side, budget: int) -> Comparison:
     turns = [TurnRow(turn=key, first=a, second=b) for key, a, b in _pairs(first.turns, second.turns)]
     tools = [ToolRow(tool=key, first=a, second=b) for key, a, b in _pairs(first.tools, second.tools)]
     files = [_file_row(key, a, b) for key, a, b in _pairs(first.files, second.files)]
-    most = MAX_COMPARED
+    limit = MAX_COMPARED
     while True:
         found = Comparison(
             first=first.sandbox,
             second=second.sandbox,
-            types=types[:most],
-            turns=turns[:most],
-            tools=tools[:most],
-            files=files[:most],
-            cut=any(len(rows) > most for rows in (types, turns, tools, files)),
+            types=types[:limit],
+            turns=turns[:limit],
+            tools=tools[:limit],
+            files=files[:limit],
+            cut=any(len(rows) > limit for rows in (types, turns, tools, files)),
         )
-        if most == 1 or len(to_json(found)) <= budget:
+        if limit == 1 or len(to_json(found)) <= budget:
             return found
-        most //= 2
+        limit //= 2
 
 
 def _pairs(first: Mapping[KeyT, ValueT], second: Mapping[KeyT, ValueT]) -> list[tuple[KeyT, Any, Any]]:

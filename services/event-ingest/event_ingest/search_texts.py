@@ -91,18 +91,18 @@ def searched_text(event_type: str, data: Data) -> str:
 class SearchTerm:
     """Words that have to be next to each other, or, if excluded, must not be."""
 
-    words: tuple[str, ...]
+    tokens: tuple[str, ...]
     excluded: bool = False
 
     @property
     def is_phrase(self) -> bool:
         """Whether the order of its words matters."""
-        return len(self.words) > 1
+        return len(self.tokens) > 1
 
     @property
     def phrase(self) -> str:
         """Its words as they are in a text of words with a space around each."""
-        return f" {' '.join(self.words)} "
+        return f" {' '.join(self.tokens)} "
 
 
 def search_terms(text: str) -> list[list[SearchTerm]]:
@@ -113,14 +113,14 @@ def search_terms(text: str) -> list[list[SearchTerm]]:
     groups: list[list[SearchTerm]] = []
     joins = False
     for sign, quoted, plain in _TERM.findall(text):
-        words = tuple((quoted or plain).translate(_APART).lower().split())
+        tokens = tuple((quoted or plain).translate(_APART).lower().split())
         if plain == "or" and groups:
             joins = True
-        elif words and joins and not sign and not groups[-1][0].excluded:
-            groups[-1].append(SearchTerm(words))
+        elif tokens and joins and not sign and not groups[-1][0].excluded:
+            groups[-1].append(SearchTerm(tokens))
             joins = False
-        elif words:
-            groups.append([SearchTerm(words, bool(sign))])
+        elif tokens:
+            groups.append([SearchTerm(tokens, bool(sign))])
             joins = False
     if all(group[0].excluded for group in groups):
         raise ContractError(
@@ -129,11 +129,11 @@ def search_terms(text: str) -> list[list[SearchTerm]]:
     return groups
 
 
-def words_query(groups: Sequence[Sequence[SearchTerm]]) -> str:
+def token_query(groups: Sequence[Sequence[SearchTerm]]) -> str:
     """The words that a hit has, as a `tsquery`. An excluded phrase is left to `phrases`, as its words are permitted."""
     found = []
     for group in groups:
-        terms = [" & ".join(map(_quoted, term.words)) for term in group]
+        terms = [" & ".join(map(_quoted, term.tokens)) for term in group]
         if not group[0].excluded:
             found.append("(" + " | ".join(f"({term})" for term in terms) + ")")
         elif not group[0].is_phrase:
@@ -176,14 +176,14 @@ def searched_partitions(
     ]
 
 
-def wanted_words(groups: Sequence[Sequence[SearchTerm]]) -> list[str]:
+def wanted_tokens(groups: Sequence[Sequence[SearchTerm]]) -> list[str]:
     """The words that a hit has, without those to exclude."""
-    return [word for group in groups for term in group if not term.excluded for word in term.words]
+    return [word for group in groups for term in group if not term.excluded for word in term.tokens]
 
 
-def snippet_of(text: str, words: Sequence[str]) -> tuple[str, list[TextMatch]]:
+def snippet_of(text: str, tokens: Sequence[str]) -> tuple[str, list[TextMatch]]:
     """A part of a text around the first of these words, and where they are in it."""
-    pattern = _pattern(words)
+    pattern = _pattern(tokens)
     first = pattern.search(text)
     start = max(0, first.start() - _BEFORE) if first else 0
     snippet = text[start : start + SNIPPET]
@@ -191,6 +191,6 @@ def snippet_of(text: str, words: Sequence[str]) -> tuple[str, list[TextMatch]]:
     return snippet, matches[:_MAX_MATCHES]
 
 
-def _pattern(words: Sequence[str]) -> re.Pattern[str]:
-    alternatives = "|".join(re.escape(word) for word in words)
+def _pattern(tokens: Sequence[str]) -> re.Pattern[str]:
+    alternatives = "|".join(re.escape(word) for word in tokens)
     return re.compile(rf"(?<![^\W_])(?:{alternatives})(?![^\W_])", re.IGNORECASE)

@@ -70,6 +70,7 @@ ASKING: dict[Words, list[str]] = {
     ("tokens", "create"): ["mine"],
     ("tokens", "list"): [],
     ("tokens", "revoke"): ["mine"],
+    ("open",): ["--print", "--url", "http://127.0.0.1:9"],
     ("projects", "list"): [],
     ("projects", "show"): ["default"],
     ("projects", "create"): ["default", "--tasks", "1"],

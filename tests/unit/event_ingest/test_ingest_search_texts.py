@@ -10,8 +10,8 @@ from event_ingest.search_texts import (
     search_terms,
     searched_partitions,
     snippet_of,
-    wanted_words,
-    words_query,
+    token_query,
+    wanted_tokens,
 )
 from sandherd.contracts.errors import ContractError
 
@@ -33,8 +33,8 @@ NAMES = ["events_20261122", "events_20261121", "events_20261120", "events_defaul
 def test_a_search_is_the_words_of_its_text(text: str, query: str, wanted: list[str]) -> None:
     """All words, alternatives, exclusions, and words next to each other; no character has another meaning."""
     groups = search_terms(text)
-    assert words_query(groups) == query
-    assert wanted_words(groups) == wanted
+    assert token_query(groups) == query
+    assert wanted_tokens(groups) == wanted
 
 
 def test_phrases_are_left_to_the_text() -> None:

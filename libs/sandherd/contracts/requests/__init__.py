@@ -198,7 +198,17 @@ if TYPE_CHECKING:
         UnsubscribeResult,
     )
     from sandherd.contracts.requests.terminal import INPUT_BYTES, InputAccepted, TerminalSize
-    from sandherd.contracts.requests.tokens import CreateToken, ListTokens, RevokeToken, TokenList, TokenView
+    from sandherd.contracts.requests.tokens import (
+        CreateCode,
+        CreateSession,
+        CreateToken,
+        EndSession,
+        ListTokens,
+        RevokeToken,
+        SignInCode,
+        TokenList,
+        TokenView,
+    )
     from sandherd.contracts.requests.transcript import AskTranscript, Transcript, TranscriptEntry
     from sandherd.contracts.requests.usage import AskUsage, GroupUsage, Usage, UsageList
     from sandherd.contracts.requests.worker import (
@@ -252,7 +262,7 @@ _NAMES: Final = {
     "PurgeArtifacts PurgeEvents PurgeResult",
     "subscriptions": "AskSubscriptions Subscribe Subscription SubscriptionList Unsubscribe UnsubscribeResult",
     "terminal": "INPUT_BYTES InputAccepted TerminalSize",
-    "tokens": "CreateToken ListTokens RevokeToken TokenList TokenView",
+    "tokens": "CreateCode CreateSession CreateToken EndSession ListTokens RevokeToken SignInCode TokenList TokenView",
     "transcript": "AskTranscript Transcript TranscriptEntry",
     "usage": "AskUsage GroupUsage Usage UsageList",
     "worker": "AskPeers Fetch Peer PeerList WorkerDownload WorkerExec WorkerExecInput WorkerExecKill WorkerExecStatus "

@@ -1,8 +1,8 @@
 """The request to event-ingest for the versions of the files that an agent has changed."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, StringConstraints
 
 from sandherd.contracts.events.base import ArtifactRef, Digest
 from sandherd.contracts.model import Count, Model, Moment, Number
@@ -50,7 +50,7 @@ class AskFileVersions(Request[FileVersions], Page):
     Answer: ClassVar[type[BaseModel]] = FileVersions
     type: ClassVar[str] = "event-ingest.file_versions"
     sandbox: SafeName
-    file_path: str | None = None
+    file_path: Annotated[str, StringConstraints(max_length=4096, pattern=r"^[^\x00]*$")] | None = None
     """Only this file."""
     diffs: bool = False
     """Whether to include the diffs."""

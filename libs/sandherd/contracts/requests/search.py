@@ -56,7 +56,7 @@ class AskSearch(Request[SearchResult]):
 
     Answer: ClassVar[type[BaseModel]] = SearchResult
     type: ClassVar[str] = "event-ingest.search"
-    text: Annotated[str, StringConstraints(min_length=1, max_length=200)]
+    text: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
     kinds: list[TextKind] = Field(default_factory=list, max_length=4)
     """Only these kinds; empty: any."""
     sandbox: SafeName | None = None

@@ -4,7 +4,7 @@ import json
 from typing import Any, Final
 
 from event_ingest.database import Connection
-from event_ingest.queries.pages import Conditions, check_searched, fit_page, limited
+from event_ingest.queries.pages import Conditions, fit_page, limited
 from event_ingest.queries.transcript import visible_projects
 from sandherd.contracts.events.tools import AgentFileEdited
 from sandherd.contracts.requests import AskFileVersions, FileVersion, FileVersions
@@ -32,8 +32,7 @@ from numbered n join events e on e.id = n.id where true
 async def list_file_versions(
     connection: Connection, request: AskFileVersions, project: str, budget: int
 ) -> FileVersions:
-    """A page of versions. Raises `ContractError` for an unknown sandbox, or an invalid path or cursor."""
-    check_searched(request.file_path, "file_path")
+    """A page of versions. Raises `ContractError` for an unknown sandbox, or an invalid cursor."""
     after = read_cursor(request, project, request.cursor, _POSITION_TYPES)
     scope = (await visible_projects(connection, request.sandbox, project))[0], request.sandbox
     conditions = Conditions(_FIRST_PARAMETER)

@@ -23,8 +23,8 @@ from event_ingest.search_texts import (
     searched_partitions,
     searched_text,
     snippet_of,
-    wanted_words,
-    words_query,
+    token_query,
+    wanted_tokens,
 )
 from sandherd.contracts.requests import AskSearch, SearchHit, SearchResult
 from sandherd.service.cursors import Position, read_cursor, write_cursor
@@ -53,7 +53,7 @@ select sandbox as entity from sandboxes where task = $1 and ($2::text is null or
 class _Search:
     """A search: what a hit has of the words of the index, and further conditions."""
 
-    words: str
+    tokens: str
     conditions: Conditions
 
     async def hits(self, connection: Connection, partition: str, before: str, limit: int) -> tuple[list[Any], bool]:
@@ -67,7 +67,7 @@ where type in ({_TYPES})
 """  # noqa: S608  # a name from the database, constants and placeholders
         values = [*self.conditions.values, *([UUID(before)] if before else [])]
         statement = limited(page, "id desc", "$2", "$3")
-        rows = await connection.fetch(statement, self.words, limit, MAX_BYTES, *values)
+        rows = await connection.fetch(statement, self.tokens, limit, MAX_BYTES, *values)
         return list(rows[:limit]), bool(rows) and rows[0]["available"] > len(rows[:limit])
 
 
@@ -79,8 +79,8 @@ async def search_events(connection: Connection, request: AskSearch, project: str
     names = [row["relname"] for row in await connection.fetch(_PARTITIONS)]
     partitions = searched_partitions(names, request.since, request.until, after[0] if after else None)
     rows, position = await _collect(connection, search, partitions, after, request.limit)
-    words = wanted_words(groups)
-    page = await fit_page(rows, lambda row: _hit(row, words), limit=request.limit, budget=budget, available=len(rows))
+    tokens = wanted_tokens(groups)
+    page = await fit_page(rows, lambda row: _hit(row, tokens), limit=request.limit, budget=budget, available=len(rows))
     if page.more:
         position = _position(page.rows[-1])
     cursor = write_cursor(request, project, position) if position is not None else None
@@ -101,7 +101,7 @@ async def _search(
     for alternatives, excluded in phrases(groups):
         found = " or ".join(f"strpos({_TEXT}, lower({{}})) > 0" for _ in alternatives)
         conditions.add(f"{'not ' if excluded else ''}({found})", *alternatives)
-    return _Search(" & ".join(filter(None, (words_query(groups), marks))), conditions)
+    return _Search(" & ".join(filter(None, (token_query(groups), marks))), conditions)
 
 
 async def _entities(connection: Connection, request: AskSearch, project: str | None) -> list[str]:
@@ -134,9 +134,9 @@ def _position(row: Mapping[str, Any]) -> Position:
     return [row["partition"], str(row["id"])]
 
 
-def _hit(row: Mapping[str, Any], words: Sequence[str]) -> SearchHit:
+def _hit(row: Mapping[str, Any], tokens: Sequence[str]) -> SearchHit:
     data = json.loads(row["envelope"]).get("data") or {}
-    snippet, matches = snippet_of(searched_text(row["type"], data), words)
+    snippet, matches = snippet_of(searched_text(row["type"], data), tokens)
     return SearchHit(
         id=str(row["id"]),
         kind=kind_of(row["type"]),
