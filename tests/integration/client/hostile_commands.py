@@ -46,6 +46,9 @@ ASKING: dict[Words, list[str]] = {
     ("overview",): [],
     ("stats",): [],
     ("transcript",): [SANDBOX],
+    ("compare",): [SANDBOX, SANDBOX],
+    ("search",): ["word"],
+    ("replay",): [SANDBOX, "--speed", "1000000"],
     ("sandboxes", "list"): [],
     ("sandboxes", "get"): [SANDBOX],
     ("sandboxes", "logs"): [SANDBOX],
@@ -134,7 +137,7 @@ FOLLOWING: frozenset[Words] = frozenset({("run",), ("events",), ("logs",)})
 """What shows live events or output until their end."""
 NAMED: frozenset[Words] = frozenset(
     {
-        ("up",), ("down",), ("status",), ("services", "logs"), ("provision",), ("backup",), ("restore",), ("replay",),
+        ("up",), ("down",), ("status",), ("services", "logs"), ("provision",), ("backup",), ("restore",), ("reread",),
         ("credentials", "create"), ("credentials", "revoke"), ("harness", "install"), ("harness", "list"),
         ("image", "build"), ("image", "context"), ("identity", "init"), ("identity", "push"), ("config", "show"),
         ("context", "list"), ("context", "show"), ("context", "add"), ("context", "use"), ("context", "remove"),

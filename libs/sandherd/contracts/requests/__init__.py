@@ -56,6 +56,14 @@ if TYPE_CHECKING:
         Upload,
         UploadChunk,
     )
+    from sandherd.contracts.requests.comparison import (
+        AskComparison,
+        ComparedFile,
+        ComparedSandbox,
+        ComparedTool,
+        ComparedTurn,
+        Comparison,
+    )
     from sandherd.contracts.requests.dead_letters import (
         AskDead,
         DeadLetter,
@@ -83,6 +91,7 @@ if TYPE_CHECKING:
         Part,
         PartKind,
     )
+    from sandherd.contracts.requests.file_versions import AskFileVersions, FileVersion, FileVersions
     from sandherd.contracts.requests.history import (
         AskAudit,
         AskEvents,
@@ -150,6 +159,7 @@ if TYPE_CHECKING:
         SetSchedule,
         TriggerSchedule,
     )
+    from sandherd.contracts.requests.search import AskSearch, SearchHit, SearchResult, TextMatch
     from sandherd.contracts.requests.secrets import (
         DeleteSecret,
         ListSecrets,
@@ -229,11 +239,13 @@ _NAMES: Final = {
     "client": "Download DownloadChunk Exec ExecInput ExecKill ExecStatus ListFiles PortRead PortWrite Upload "
     "UploadChunk",
     "monitor_report": "AskMonitorReport HindranceView MonitorReport NeedView ProjectReport SteeredView",
+    "comparison": "AskComparison ComparedFile ComparedSandbox ComparedTool ComparedTurn Comparison",
     "dead_letters": "AskDead DeadLetter DeadLetters Requeue RequeueEventIngest RequeueMessageRelay RequeueMonitor "
     "RequeueResult "
     "RequeueSpawner",
     "diagnostics": "BROKER_DATA FORGE_CREDENTIALS GIT MIRRORS ConsumerBacklog Examination Examine ExamineEventIngest "
     "ExamineGateway ExamineMessageRelay ExamineMonitor ExamineSpawner Part PartKind",
+    "file_versions": "AskFileVersions FileVersion FileVersions",
     "history": "AskAudit AskEvents AskOutput AskTrajectory Audit EventList Gap HeartbeatSummary Output OutputChunk "
     "PastSandboxes PastTasks SourceAudit StoredEvent Trajectory",
     "live": "AskCredential CredentialGrant LiveSandboxes LiveTasks SandboxList SandboxView TaskList TaskView",
@@ -243,6 +255,7 @@ _NAMES: Final = {
     "projects": "LimitView ListProjects ProjectDefaults ProjectField ProjectLimits ProjectList ProjectView SetProject",
     "schedules": "DeleteSchedule ListSchedules PauseSchedule ScheduleDeleted ScheduleList ScheduleRun "
     "ScheduleTriggered ScheduleView SetSchedule TriggerSchedule",
+    "search": "AskSearch SearchHit SearchResult TextMatch",
     "secrets": "DeleteSecret ListSecrets SecretDeleted SecretList SecretView SetSecret",
     "statistics": "AskOverview AskStatistics GroupStatistics UserNeed ProjectOverview RateBucket Statistics "
     "StatisticsList",
