@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from gateway.access import AccessError
 from gateway.problems import problem_of, problem_response
-from gateway.routes import herd, sandboxes, tasks
+from gateway.routes import herd, project, sandbox_work, sandboxes, tasks
 from gateway.routes.replies import PREFIX, PROBLEMS
 from gateway.sessions import Backend
 from sandherd.client.errors import HerdError
@@ -43,7 +43,7 @@ def application(backend: Callable[[], Backend]) -> FastAPI:
         separate_input_output_schemas=False,
     )
     app.state.backend = backend
-    for router in (herd.router, tasks.router, sandboxes.router):
+    for router in (herd.router, tasks.router, sandboxes.router, sandbox_work.router, project.router):
         app.include_router(router, prefix=PREFIX, responses=PROBLEMS)
     _handle_errors(app)
     return app

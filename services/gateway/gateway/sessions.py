@@ -45,6 +45,10 @@ class Session:
     herd: Herd
     key: tuple[str, ...] | None
 
+    def check(self, needed: AccessRole) -> None:
+        """Raise `AccessError` unless the caller has this role, too."""
+        check_role(self.caller, needed)
+
     def name(self, prefix: str) -> str:
         """A name for what the request creates: the same for a repeated request with an idempotency key."""
         if self.key is None:
