@@ -177,7 +177,7 @@ class Bench:
         before = _memory(self.process)
         clients = [Client(self.port) for _ in range(CLIENTS)]
         first = len(self.publisher.begun) + 1
-        await self._read_all(clients, RATE // 4)
+        await self._read_all(clients, RATE // 4, settle=_SETTLED)
         after = self._held
         begun = time.perf_counter()
         await self._read_all(clients, _SHARED)
@@ -188,7 +188,7 @@ class Bench:
             raise RuntimeError(f"{wrong} clients have lost or doubled events")
         return after - before, seconds
 
-    async def _read_all(self, clients: list[Client], events: int) -> None:
+    async def _read_all(self, clients: list[Client], events: int, settle: float = 0) -> None:
         """Connect all at once while events are published. `_held` is the memory while all are connected."""
         last = len(self.publisher.begun) + events
         for client in clients:
@@ -201,7 +201,7 @@ class Bench:
             for _ in range(events - 1):
                 await self.publisher.publish()
             await asyncio.gather(*[client.opened.wait() for client in clients])
-            await asyncio.sleep(_SETTLED if not clients[0].times.get(last - events) else 0)
+            await asyncio.sleep(settle)  # until its memory has settled
             self._held = _memory(self.process)
             await self.publisher.publish()
 

@@ -120,6 +120,12 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "push_branch", _CALLERS, "Push a branch to its repository."),
     _request(_P.SPAWNER, "open_pull_request", _CALLERS, "Open or update the pull request of a branch."),
     _request(_P.SPAWNER, "merge_branch", _CALLERS, "Merge the pull request of a branch."),
+    _request(
+        _P.SPAWNER,
+        "check_pull_requests",
+        frozenset({_P.GATEWAY}),
+        "Ask a forge for pull requests that it has reported as changed.",
+    ),
     _request(_P.SPAWNER, "delete_branch", _CALLERS, "Delete a branch."),
     _request(_P.SPAWNER, "set_secret", _CALLERS, "Store a named secret, for the project's tasks."),
     _request(_P.SPAWNER, "secrets", _CALLERS, "List named secrets."),

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from gateway.access import AccessError
 from gateway.problems import problem_of, problem_response
-from gateway.routes import herd, project, sandbox_work, sandboxes, tasks
+from gateway.routes import branches, files, herd, project, sandbox_work, sandboxes, sockets, tasks, webhooks
 from gateway.routes.replies import PREFIX, PROBLEMS
 from gateway.sessions import Backend
 from sandherd.client.errors import HerdError
@@ -26,6 +26,7 @@ _DESCRIPTION: Final = (
 )
 _CODES: Final = {400: Code.INVALID_JSON, 404: Code.NOT_FOUND}
 """The codes of errors of FastAPI itself; others are refusals, such as of a method."""
+_ROUTES: Final = (herd, tasks, sandboxes, sandbox_work, files, project, branches, sockets)
 _log: Final = logs.get("application")
 
 
@@ -43,8 +44,9 @@ def application(backend: Callable[[], Backend]) -> FastAPI:
         separate_input_output_schemas=False,
     )
     app.state.backend = backend
-    for router in (herd.router, tasks.router, sandboxes.router, sandbox_work.router, project.router):
-        app.include_router(router, prefix=PREFIX, responses=PROBLEMS)
+    for module in _ROUTES:
+        app.include_router(module.router, prefix=PREFIX, responses=PROBLEMS)
+    app.include_router(webhooks.router)
     _handle_errors(app)
     return app
 

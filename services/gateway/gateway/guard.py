@@ -12,6 +12,7 @@ from starlette.responses import Response
 from gateway.access import AccessError, Caller, TokenReader
 from gateway.pages import PAGE_HEADERS, Pages, is_page
 from gateway.problems import problem_of, problem_response
+from gateway.webhooks import MAX_WEBHOOK
 from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.contracts.errors import Code, Problem
 
@@ -29,6 +30,9 @@ MAX_BODY: Final = 512 * 1024
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _HOST: Final = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 _BURST_SECONDS: Final = 2.0
+_WEBHOOKS: Final = "/webhooks/"
+_AT_ONCE: Final = 16
+"""Maximum webhooks whose bodies are read at the same time."""
 _HARDENED: Final = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -56,9 +60,13 @@ class Guard:
         self._pages = Pages()
         self._rates = RateLimiter(rate_of(per_second, _BURST_SECONDS))
         self._measured = measured
+        self._webhooks = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
+        if scope["type"] == "websocket":
+            await (await self._examined_socket(scope) or self._inner)(scope, receive, send)
+            return
         begun = time.monotonic()
 
         async def hardened(message: MutableMapping[str, Any]) -> None:
@@ -83,6 +91,8 @@ class Guard:
             return problem_response(problem_of(Code.REFUSED, text, field="Host", remedy=remedy), 421), b""
         if scope["path"] == "/healthz":
             return Response("ok\n", media_type="text/plain"), b""
+        if scope["method"] == "POST" and scope["path"].startswith(_WEBHOOKS):
+            return await self._webhook(headers, receive)
         if is_page(scope["path"]):
             return self._pages.response(scope["method"], scope["path"], headers), b""
         try:
@@ -97,6 +107,42 @@ class Guard:
         refusal, body = await _content(headers.get("content-length", ""), receive)
         scope[CONTENT] = hashlib.sha256(body).hexdigest()
         return refusal, body
+
+    async def _webhook(self, headers: Headers, receive: Receive) -> tuple[Response | None, bytes]:
+        """The body of a webhook, whose sender is not known before it was read: few are read at the same time."""
+        if self._webhooks >= _AT_ONCE:
+            problem = problem_of(Code.BUSY, "other webhooks are being read", remedy="send it again")
+            return problem_response(problem), b""
+        self._webhooks += 1
+        try:
+            return await _content(headers.get("content-length", ""), receive, MAX_WEBHOOK)
+        finally:
+            self._webhooks -= 1
+
+    async def _examined_socket(self, scope: Scope) -> Response | None:
+        """The refusal of a WebSocket. One without a credential may authenticate in its first message."""
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not is_known_host(host, self._hosts):
+            text = "this host is not one of the gateway's names"
+            return problem_response(problem_of(Code.REFUSED, text, field="Host"), 421)
+        if not is_same_origin(headers.get("origin"), host):
+            text = "the request was caused by a page of another site"
+            return problem_response(problem_of(Code.REFUSED, text, field="Origin"), 403)
+        if "authorization" in headers:
+            try:
+                caller = await self._tokens().authenticate(headers["authorization"])
+            except AccessError as error:
+                return problem_response(error.problem, error.status)
+            scope[CALLER] = caller
+            if excess := self._rates.excess(caller.digest, time.monotonic()):
+                return problem_response(_too_often(excess), 429)
+        return None
+
+
+def is_same_origin(origin: str | None, host: str) -> bool:
+    """Whether a WebSocket is opened by a page of this host, or by a program, which sends no `Origin`."""
+    return origin is None or origin.lower().partition("://")[2] == host.lower()
 
 
 def is_known_host(header: str, hosts: frozenset[str]) -> bool:
@@ -118,22 +164,22 @@ def _too_often(excess: float) -> Problem:
     )
 
 
-async def _content(length: str, receive: Receive) -> tuple[Response | None, bytes]:
+async def _content(length: str, receive: Receive, limit: int = MAX_BODY) -> tuple[Response | None, bytes]:
     """The refusal of a body, if it is refused, and the body."""
     try:
-        body = await _read(length, receive)
+        body = await _read(length, receive, limit)
     except EOFError:
         text = "the connection ended within the body"
         return problem_response(problem_of(Code.INVALID_JSON, text, remedy="send it again")), b""
     if body is None:
-        text = f"the body has more than {MAX_BODY} bytes"
+        text = f"the body has more than {limit} bytes"
         return problem_response(problem_of(Code.TOO_LARGE, text, remedy="make it smaller")), b""
     return None, body
 
 
-async def _read(length: str, receive: Receive) -> bytes | None:
+async def _read(length: str, receive: Receive, limit: int) -> bytes | None:
     """The body of a request; None if it is too large. Raises `EOFError` if it is incomplete."""
-    if length.isdigit() and int(length) > MAX_BODY:
+    if length.isdigit() and int(length) > limit:
         return None
     body = bytearray()
     while True:
@@ -141,7 +187,7 @@ async def _read(length: str, receive: Receive) -> bytes | None:
         if message["type"] == "http.disconnect":
             raise EOFError
         body += message.get("body", b"")
-        if len(body) > MAX_BODY:
+        if len(body) > limit:
             return None
         if not message.get("more_body", False):
             return bytes(body)

@@ -12,6 +12,8 @@ from gateway.event_stream import EventStreams
 from gateway.guard import Guard
 from gateway.live import LiveFeeds
 from gateway.sessions import Backend
+from gateway.sockets import SocketTable
+from gateway.webhooks import Deliveries
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service, serve
 from sandherd.settings import Settings
@@ -49,7 +51,9 @@ class Gateway:
 
     @cached_property
     def _backend(self) -> Backend:
-        return Backend(self._service.bus, self._streams, DownloadSpace())
+        service = self._service
+        secrets = service.settings.gateway_webhook_secrets
+        return Backend(service.bus, self._streams, DownloadSpace(), SocketTable(), Deliveries(), secrets)
 
     def _guarded(self) -> Guard:
         settings = self._service.settings

@@ -68,7 +68,7 @@ class StreamReader:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._asking = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()
         self._following: asyncio.Task[StreamState] | None = None
 
     async def state(self) -> StreamState:
@@ -79,8 +79,8 @@ class StreamReader:
         return await asyncio.shield(self._following)
 
     async def _state_in_turn(self) -> StreamState:
-        async with self._asking:
-            self._following = None  # whoever calls from now on gets a later reply
+        async with self._one_at_a_time:
+            self._following = None  # later callers get a later reply
             return await self._read_state()
 
     async def _read_state(self) -> StreamState:

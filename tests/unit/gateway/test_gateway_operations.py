@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.routes.sandbox_work import LimitedFile
+from gateway.routes.files import LimitedFile
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code

@@ -1,14 +1,13 @@
-"""What a user sets in a project: schedules, secrets, subscriptions, grants; and actions on branches."""
+"""What a user sets in a project: schedules, secrets, subscriptions, grants; and what it has used."""
 
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
-from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field, StringConstraints
 
 from gateway.bodies import part_of
-from gateway.routes.replies import Accepted, Name, accepted
-from gateway.sessions import Approver, Reader, Session, Worker
+from gateway.routes.replies import Name
+from gateway.sessions import Approver, Reader, Worker
 from sandherd.client.artifacts import EventArtifact
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.errors import Code
@@ -16,21 +15,14 @@ from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests import (
     AskUsage,
-    BranchView,
     BudgetList,
-    DeleteBranch,
     DeleteSchedule,
     DeleteSecret,
     GrantBudget,
-    ListBranches,
     ListProjects,
     ListSchedules,
-    MergeBranch,
-    OpenPullRequest,
     PauseSchedule,
     ProjectList,
-    PushBranch,
-    Request,
     ScheduleDeleted,
     ScheduleList,
     ScheduleTriggered,
@@ -50,20 +42,13 @@ from sandherd.contracts.schedules import ScheduleName
 from sandherd.contracts.specs import SecretName
 
 router: Final = APIRouter()
-_BRANCH: Final = frozenset({"branch", "requested_by"})
 ScheduleBody: Any = part_of(SetSchedule, "ScheduleBody", without=frozenset({"name", "updated_by"}))
 SubscriptionBody: Any = part_of(Subscribe, "SubscriptionBody", without=frozenset({"name"}))
 GrantBody: Any = part_of(GrantBudget, "GrantBody", without=frozenset({"task", "grant", "granted_by"}))
-PushBody: Any = part_of(PushBranch, "PushBody", without=_BRANCH)
-PullRequestBody: Any = part_of(OpenPullRequest, "PullRequestBody", without=_BRANCH)
-MergeBody: Any = part_of(MergeBranch, "MergeBody", without=_BRANCH)
-DeleteBranchQuery: Any = part_of(DeleteBranch, "DeleteBranchQuery", without=_BRANCH)
 UsageQuery: Any = part_of(AskUsage, "UsageQuery", without=frozenset({"labels"}))
 ScheduleNamed = Annotated[ScheduleName, Path()]
 SecretNamed = Annotated[SecretName, Path()]
-BranchNamed = Annotated[str, Path(pattern="^br-[0-9a-f]{20}$")]
-"""The id of a branch: names of branches have slashes."""
-_FEW: Final = 1000
+_LISTED: Final = 1000
 
 
 class SecretBody(Model):
@@ -203,55 +188,7 @@ async def artifacts(session: Reader, task: SafeName | None = None, sandbox: Safe
         raise HerdError.of(Code.INVALID_FIELD, "name a task or a sandbox", field="task", remedy="name one of the two")
     found: list[EventArtifact] = []
     async for one in session.herd.artifacts(task=task, sandbox=sandbox):
-        if len(found) == _FEW:
+        if len(found) == _LISTED:
             return ArtifactList(artifacts=found, truncated=True)
         found.append(one)
     return ArtifactList(artifacts=found, truncated=False)
-
-
-# --- branches ------------------------------------------------------------------------------------------------------
-
-
-@router.get("/branches/{branch}", tags=["branches"])
-async def get_branch(session: Reader, branch: BranchNamed) -> BranchView:
-    """A branch by its id."""
-    found = await session.herd.connection.request(made(ListBranches, branch=branch))
-    if not found.branches:
-        raise HerdError.of(
-            Code.NOT_FOUND, f"there is no branch {branch}", field="branch", remedy="see /api/v1/branches"
-        )
-    return found.branches[0]
-
-
-@router.post("/branches/{branch}/push", status_code=202, response_model=Accepted, tags=["branches"])
-async def push_branch(session: Worker, branch: BranchNamed, body: PushBody | None = None) -> JSONResponse:
-    """Push a branch as soon as possible. `approved_commit` approves paths, which needs the role `approve`."""
-    if body is not None and body.approved_commit is not None:
-        session.check("approve")
-    return await _branch_action(session, PushBranch, branch, body)
-
-
-@router.post("/branches/{branch}/pull-request", status_code=202, response_model=Accepted, tags=["branches"])
-async def open_pull_request(session: Worker, branch: BranchNamed, body: PullRequestBody | None = None) -> JSONResponse:
-    """Open the branch's pull request, or update it."""
-    return await _branch_action(session, OpenPullRequest, branch, body)
-
-
-@router.post("/branches/{branch}/merge", status_code=202, response_model=Accepted, tags=["branches"])
-async def merge_branch(session: Approver, branch: BranchNamed, body: MergeBody | None = None) -> JSONResponse:
-    """Merge the branch's pull request once its forge permits it."""
-    return await _branch_action(session, MergeBranch, branch, body)
-
-
-@router.delete("/branches/{branch}", status_code=202, response_model=Accepted, tags=["branches"])
-async def delete_branch(
-    session: Worker, branch: BranchNamed, which: Annotated[DeleteBranchQuery, Query()]
-) -> JSONResponse:
-    """Delete a branch in the herd, and in its repository if it was pushed; with `where=here`, only in the herd."""
-    return await _branch_action(session, DeleteBranch, branch, which)
-
-
-async def _branch_action(session: Session, action: type[Request[Any]], branch: str, body: Any) -> JSONResponse:
-    fields = {} if body is None else body.model_dump(exclude_unset=True)
-    await session.herd.connection.request(made(action, branch=branch, requested_by=session.caller.name, **fields))
-    return accepted(branch, f"/branches/{branch}")
