@@ -94,8 +94,8 @@ def _is_signed(headers: Mapping[str, str], body: bytes, secret: str, now: dateti
     if not re.fullmatch(r"[0-9]{1,12}", number) or abs(now - datetime.fromtimestamp(int(number), UTC)) > TOLERANCE:
         return False
     expected = signature(secret, identifier, number, body)
-    given = headers.get("webhook-signature", "").encode().split(b" ")[:16]
-    return any([hmac.compare_digest(one, expected.encode()) for one in given])
+    presented = headers.get("webhook-signature", "").encode().split(b" ")[:16]
+    return any([hmac.compare_digest(one, expected.encode()) for one in presented])
 
 
 def signature(secret: str, identifier: str, timestamp: str, body: bytes) -> str:
@@ -175,7 +175,7 @@ class Deliveries:
         return key in self._handled
 
     def add(self, key: bytes) -> None:
-        """Remember that it was handled; the oldest ones are forgotten."""
+        """Remember that it was handled; the oldest ones are left out."""
         self._handled[key] = None
         while len(self._handled) > self._remembered:
             self._handled.popitem(last=False)
