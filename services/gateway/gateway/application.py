@@ -10,8 +10,21 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from gateway.access import AccessError
+from gateway.browsers import COOKIE
 from gateway.problems import problem_of, problem_response
-from gateway.routes import branches, files, herd, project, sandbox_work, sandboxes, sockets, tasks, webhooks
+from gateway.routes import (
+    branches,
+    files,
+    herd,
+    history,
+    project,
+    sandbox_work,
+    sandboxes,
+    session,
+    sockets,
+    tasks,
+    webhooks,
+)
 from gateway.routes.replies import PREFIX, PROBLEMS
 from gateway.sessions import Backend
 from sandherd.client.errors import HerdError
@@ -26,7 +39,7 @@ _DESCRIPTION: Final = (
 )
 _CODES: Final = {400: Code.INVALID_JSON, 404: Code.NOT_FOUND}
 """The codes of errors of FastAPI itself; others are refusals, such as of a method."""
-_ROUTES: Final = (herd, tasks, sandboxes, sandbox_work, files, project, branches, sockets)
+_ROUTES: Final = (herd, tasks, sandboxes, sandbox_work, files, project, branches, session, history, sockets)
 _log: Final = logs.get("application")
 
 
@@ -54,8 +67,11 @@ def application(backend: Callable[[], Backend]) -> FastAPI:
 def document() -> dict[str, Any]:
     """The OpenAPI document."""
     found: dict[str, Any] = application(_no_backend).openapi()
-    found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    found["security"] = [{"token": []}]
+    found["components"]["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer"},
+        "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+    }
+    found["security"] = [{"token": []}, {"session": []}]
     return found
 
 

@@ -1,4 +1,4 @@
-"""What every request passes before a route handles it: host, access token, rate, and the size of its body."""
+"""What every request passes before a route handles it: host, credential, origin, rate, and the size of its body."""
 
 import hashlib
 import re
@@ -10,7 +10,8 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from gateway.access import AccessError, Caller, TokenReader
-from gateway.pages import PAGE_HEADERS, Pages, is_page
+from gateway.browsers import API_HEADERS, PAGE_HEADERS, check_origin, cookie_in, presented
+from gateway.pages import Pages, is_page
 from gateway.problems import problem_of, problem_response
 from gateway.webhooks import MAX_WEBHOOK
 from sandherd.bus.rate_limit import RateLimiter, rate_of
@@ -33,16 +34,17 @@ _BURST_SECONDS: Final = 2.0
 _WEBHOOKS: Final = "/webhooks/"
 _AT_ONCE: Final = 16
 """Maximum webhooks whose bodies are read at the same time."""
-_HARDENED: Final = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"cache-control", b"no-store"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-]
+_SMALL_BODY: Final = 4 * 1024
+"""The same without a credential."""
+_PUBLIC: Final = frozenset({("POST", "/api/v1/session")})
+"""Requests to the API that need no credential."""
 
 
 class Guard:
-    """An ASGI application around the routes. The API is shown to no request without a valid token; pages are."""
+    """An ASGI application around the routes. Nothing of the API is shown to a request without a valid credential.
+
+    Pages and their files are public: they contain no data of a herd.
+    """
 
     def __init__(
         self,
@@ -68,11 +70,11 @@ class Guard:
             await (await self._examined_socket(scope) or self._inner)(scope, receive, send)
             return
         begun = time.monotonic()
+        own = PAGE_HEADERS if is_page(scope["path"]) else API_HEADERS
 
         async def hardened(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                more = PAGE_HEADERS if is_page(scope["path"]) else _HARDENED
-                message["headers"] = [*message.get("headers", ()), *more]
+                message["headers"] = [*message.get("headers", ()), *own]
                 self._measured(message["status"], time.monotonic() - begun)
             await send(message)
 
@@ -96,15 +98,15 @@ class Guard:
         if is_page(scope["path"]):
             return self._pages.response(scope["method"], scope["path"], headers), b""
         try:
-            caller = await self._tokens().authenticate(headers.get("authorization", ""))
+            caller = await self._authenticated(scope, headers)
         except AccessError as error:
             more = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
             return problem_response(error.problem, error.status, more), b""
-        scope[CALLER] = caller
-        excess = self._rates.excess(caller.digest, time.monotonic())
+        excess = 0.0 if caller is None else self._rates.excess(caller.digest, time.monotonic())
         if excess:
-            return problem_response(_too_often(excess), 429), b""
-        refusal, body = await _content(headers.get("content-length", ""), receive)
+            return problem_response(too_often(excess), 429), b""
+        limit = _SMALL_BODY if caller is None else MAX_BODY
+        refusal, body = await _content(headers.get("content-length", ""), receive, limit)
         scope[CONTENT] = hashlib.sha256(body).hexdigest()
         return refusal, body
 
@@ -126,23 +128,27 @@ class Guard:
         if not is_known_host(host, self._hosts):
             text = "this host is not one of the gateway's names"
             return problem_response(problem_of(Code.REFUSED, text, field="Host"), 421)
-        if not is_same_origin(headers.get("origin"), host):
-            text = "the request was caused by a page of another site"
-            return problem_response(problem_of(Code.REFUSED, text, field="Origin"), 403)
-        if "authorization" in headers:
-            try:
-                caller = await self._tokens().authenticate(headers["authorization"])
-            except AccessError as error:
-                return problem_response(error.problem, error.status)
-            scope[CALLER] = caller
-            if excess := self._rates.excess(caller.digest, time.monotonic()):
-                return problem_response(_too_often(excess), 429)
-        return None
+        try:
+            check_origin(headers)
+            if "authorization" not in headers and cookie_in(headers) is None:
+                return None
+            caller = scope[CALLER] = await self._tokens().authenticate(presented(headers))
+        except AccessError as error:
+            return problem_response(error.problem, error.status)
+        excess = self._rates.excess(caller.digest, time.monotonic())
+        return problem_response(too_often(excess), 429) if excess else None
 
-
-def is_same_origin(origin: str | None, host: str) -> bool:
-    """Whether a WebSocket is opened by a page of this host, or by a program, which sends no `Origin`."""
-    return origin is None or origin.lower().partition("://")[2] == host.lower()
+    async def _authenticated(self, scope: Scope, headers: Headers) -> Caller | None:
+        """The caller, who is in the scope then; None for a public request. Raises `AccessError`."""
+        if (scope["method"], scope["path"]) in _PUBLIC:
+            check_origin(headers)
+            return None
+        credential = presented(headers)
+        if credential.kind == "session":
+            check_origin(headers)
+        caller = await self._tokens().authenticate(credential)
+        scope[CALLER] = caller
+        return caller
 
 
 def is_known_host(header: str, hosts: frozenset[str]) -> bool:
@@ -157,14 +163,15 @@ def caller_in(scope: Scope) -> Caller:
     return caller
 
 
-def _too_often(excess: float) -> Problem:
+def too_often(excess: float) -> Problem:
+    """The refusal of a request that comes `excess` seconds too early."""
     text = "there are too many requests with this token"
     return Problem(
         code=Code.BUSY, message=text, remedy="retry after the time in Retry-After", retry_after_seconds=excess
     )
 
 
-async def _content(length: str, receive: Receive, limit: int = MAX_BODY) -> tuple[Response | None, bytes]:
+async def _content(length: str, receive: Receive, limit: int) -> tuple[Response | None, bytes]:
     """The refusal of a body, if it is refused, and the body."""
     try:
         body = await _read(length, receive, limit)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final
 from uuid import UUID
@@ -17,6 +17,7 @@ from gateway.guard import CONTENT, caller_in
 from gateway.sockets import SocketTable
 from gateway.webhooks import Deliveries
 from sandherd.bus.connection import Bus
+from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.client.connection import Connection
 from sandherd.client.herd import Herd
 from sandherd.contracts.names import new_name
@@ -37,6 +38,8 @@ class Backend:
     sockets: SocketTable
     deliveries: Deliveries
     webhook_secrets: Path | None
+    sign_ins: RateLimiter = field(default_factory=lambda: RateLimiter(rate_of(1, 10)))
+    """Sign-ins with the same token or code."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from gateway.access import AccessError, Caller, check_role, unauthorized
+from gateway.access import AccessError, Caller, check_role, credential_of, unauthorized
 from gateway.api_server import SOCKET
 from gateway.cursors import cursor, start_of
 from gateway.event_stream import EventStreams
@@ -189,7 +189,7 @@ async def _signed_in(websocket: WebSocket, streams: EventStreams) -> Caller:
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message.get("code", 1006))
     found = document_of(message.get("text") or "")
-    return await streams.tokens.authenticate(f"Bearer {found.get('token', '')}")
+    return await streams.tokens.authenticate(credential_of("token", str(found.get("token", ""))))
 
 
 def _code_of(error: AccessError | HerdError) -> int:

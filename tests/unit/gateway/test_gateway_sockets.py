@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from gateway.access import Caller
-from gateway.event_stream import HEARTBEAT
-from gateway.guard import is_same_origin
 from gateway.sockets import TRY_LATER, Socket, SocketEndError, SocketTable, document_of
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
@@ -45,15 +43,6 @@ async def test_sockets_of_a_project_are_limited_and_take_none_of_another() -> No
             assert refused.value.problem.code is Code.BUSY
     async with table.place("p1"):
         pass
-
-
-def test_only_pages_of_the_same_host_may_open_a_socket() -> None:
-    """A program sends no origin; a page of another site can't leave it out. Tokens are checked every 15 s."""
-    assert is_same_origin(None, "localhost:80")
-    assert is_same_origin("http://LOCALHOST:80", "localhost:80")
-    for origin in ("null", "https://evil.example", "http://localhost:81", "http://localhost:80.evil.example", ""):
-        assert not is_same_origin(origin, "localhost:80")
-    assert HEARTBEAT <= 15
 
 
 def test_text_that_is_no_object_ends_a_socket() -> None:

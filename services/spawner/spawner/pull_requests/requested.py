@@ -86,7 +86,7 @@ def is_meant(record: BranchRecord, request: CheckPullRequests) -> bool:
         return False
     named = (
         pull.shown.number in request.numbers
-        or not {record.branch, record.pushed_branch}.isdisjoint(request.branches)
+        or not {record.branch, record.pushed_as}.isdisjoint(request.branches)
         or not {record.commit, record.pushed, pull.shown.commit}.isdisjoint(request.commits)
     )
     return named and _place(record.url) in {_place(url) for url in request.repositories}
