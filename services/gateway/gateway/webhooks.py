@@ -95,7 +95,7 @@ def _is_signed(headers: Mapping[str, str], body: bytes, secret: str, now: dateti
         return False
     expected = signature(secret, identifier, number, body)
     presented = headers.get("webhook-signature", "").encode().split(b" ")[:16]
-    return any([hmac.compare_digest(one, expected.encode()) for one in presented])
+    return any(hmac.compare_digest(one, expected.encode()) for one in presented)
 
 
 def signature(secret: str, identifier: str, timestamp: str, body: bytes) -> str:

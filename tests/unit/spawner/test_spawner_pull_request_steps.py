@@ -298,7 +298,7 @@ def test_remaining_requests_are_the_lowest_of_a_host() -> None:
 
 def test_webhook_hastens_the_poll_of_what_it_is_about() -> None:
     """By number, branch or commit in that repository; at most once within two seconds, and never a later poll."""
-    record = branch(pull(poll_at=NOW + timedelta(hours=1), polls=9))
+    record = branch(pull(shown={"checked_at": BEFORE}, poll_at=LATER, polls=9))
     assert record.pull is not None
     number = record.pull.shown.number if record.pull.shown else 0
     url = "https://R/A/b.git/"
@@ -312,7 +312,7 @@ def test_webhook_hastens_the_poll_of_what_it_is_about() -> None:
     assert hastened.pull is not None
     assert (hastened.pull.poll_at, hastened.pull.polls) == (NOW, 0)
     assert poll_hastened(hastened, NOW + HASTE) == hastened
-    just = branch(pull(shown={"checked_at": NOW}, poll_at=NOW + timedelta(hours=1)))
+    just = branch(pull(shown={"checked_at": NOW}))
     soon = poll_hastened(just, NOW).pull
     assert soon is not None
     assert soon.poll_at == NOW + HASTE

@@ -89,7 +89,7 @@ def is_meant(record: BranchRecord, request: CheckPullRequests) -> bool:
         or not {record.branch, record.pushed_as}.isdisjoint(request.branches)
         or not {record.commit, record.pushed, pull.shown.commit}.isdisjoint(request.commits)
     )
-    return named and _place(record.url) in {_place(url) for url in request.repositories}
+    return named and _place(record.url or record.repository) in {_place(url) for url in request.repositories}
 
 
 def poll_hastened(record: BranchRecord, now: datetime) -> BranchRecord:
