@@ -78,7 +78,8 @@ class Guard:
                 self._measured(message["status"], time.monotonic() - begun)
             await send(message)
 
-        refusal, body = await self._examined(scope, receive)
+        is_webhook = scope["method"] == "POST" and scope["path"].startswith(_WEBHOOKS)
+        refusal, body = await (self._webhook if is_webhook else self._examined)(scope, receive)
         if refusal is not None:
             await refusal(scope, receive, hardened)
             return
@@ -87,14 +88,10 @@ class Guard:
     async def _examined(self, scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
         """The refusal of a request, if it is refused, and its body."""
         headers = Headers(scope=scope)
-        if not is_known_host(headers.get("host", ""), self._hosts):
-            text = "this host is not one of the gateway's names"
-            remedy = "add it to SANDHERD_GATEWAY_HOSTS if it is"
-            return problem_response(problem_of(Code.REFUSED, text, field="Host", remedy=remedy), 421), b""
+        if (misdirected := self._misdirected(headers)) is not None:
+            return misdirected, b""
         if scope["path"] == "/healthz":
             return Response("ok\n", media_type="text/plain"), b""
-        if scope["method"] == "POST" and scope["path"].startswith(_WEBHOOKS):
-            return await self._webhook(headers, receive)
         if is_page(scope["path"]):
             return self._pages.response(scope["method"], scope["path"], headers), b""
         try:
@@ -110,8 +107,19 @@ class Guard:
         scope[CONTENT] = hashlib.sha256(body).hexdigest()
         return refusal, body
 
-    async def _webhook(self, headers: Headers, receive: Receive) -> tuple[Response | None, bytes]:
+    def _misdirected(self, headers: Headers) -> Response | None:
+        """The refusal of a request for another host."""
+        if is_known_host(headers.get("host", ""), self._hosts):
+            return None
+        text = "this host is not one of the gateway's names"
+        remedy = "add it to SANDHERD_GATEWAY_HOSTS if it is"
+        return problem_response(problem_of(Code.REFUSED, text, field="Host", remedy=remedy), 421)
+
+    async def _webhook(self, scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
         """The body of a webhook, whose sender is not known before it was read: few are read at the same time."""
+        headers = Headers(scope=scope)
+        if (misdirected := self._misdirected(headers)) is not None:
+            return misdirected, b""
         if self._webhooks >= _AT_ONCE:
             problem = problem_of(Code.BUSY, "other webhooks are being read", remedy="send it again")
             return problem_response(problem), b""
@@ -124,10 +132,8 @@ class Guard:
     async def _examined_socket(self, scope: Scope) -> Response | None:
         """The refusal of a WebSocket. One without a credential may authenticate in its first message."""
         headers = Headers(scope=scope)
-        host = headers.get("host", "")
-        if not is_known_host(host, self._hosts):
-            text = "this host is not one of the gateway's names"
-            return problem_response(problem_of(Code.REFUSED, text, field="Host"), 421)
+        if (misdirected := self._misdirected(headers)) is not None:
+            return misdirected
         try:
             check_origin(headers)
             if "authorization" not in headers and cookie_in(headers) is None:

@@ -1,6 +1,6 @@
 """Webhooks of forges: verified, reduced to which pull requests have changed, and each delivery handled once.
 
-A webhook only hastens what polling finds anyway: a forged one is refused, and a repeated or delayed one causes at most a
+A webhook only hastens what polling finds anyway: a forged one is refused, and a repeated or late one causes at most a
 further poll. Nothing of its content is stored or believed, but which repository, branch, commit and number it names.
 """
 

@@ -81,7 +81,7 @@ ABSENT: Final = {
 
 
 def test_every_operation_of_the_client_is_in_the_api_or_has_a_reason() -> None:
-    """A new method of `Herd` needs an operation of its name, or one in the table above, or a reason why there is none."""
+    """A new method of `Herd` needs an operation of its name, or one in the table above, or a reason."""
     document: dict[str, Any] = json.loads(OPENAPI.read_text())
     existing = {one["operationId"] for path in document["paths"].values() for one in path.values()}
     methods = {name for name, _ in inspect.getmembers(Herd) if not name.startswith("_")}

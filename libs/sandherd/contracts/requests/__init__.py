@@ -224,7 +224,8 @@ _NAMES: Final = {
     "ExecState FileEntry FileList FileRead FileWritten",
     "approvals": "ApprovalList ApprovalView AskApprovals",
     "base": "REQUESTS TIMEOUT_HEADER Page Reply Request",
-    "branches": "BranchList BranchView CheckPullRequests DeleteBranch ListBranches MergeBranch OpenPullRequest PullRequestChecks PushBranch",
+    "branches": "BranchList BranchView CheckPullRequests DeleteBranch ListBranches "
+    "MergeBranch OpenPullRequest PullRequestChecks PushBranch",
     "budgets": "BudgetLine BudgetList GrantBudget ListBudgets SetBudget",
     "catalogue": "Catalogue ListRuntimes Mount Orphan Profile Prune PruneResult RuntimeView",
     "client": "Download DownloadChunk Exec ExecInput ExecKill ExecStatus ListFiles PortRead PortWrite Upload "
