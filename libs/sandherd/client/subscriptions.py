@@ -45,6 +45,11 @@ class ReceivedEvent:
         with suppress(nats.errors.Error):  # broker unavailable, or acknowledged before: nothing is lost
             await self._message.ack()
 
+    async def continue_work(self) -> None:
+        """State that it is still being handled: it is not redelivered for another `ack_wait_seconds`."""
+        with suppress(nats.errors.Error):  # as above: it may be received twice
+            await self._message.in_progress()
+
 
 class EventStream:
     """The events of one subscription, oldest first. Iterate over it, and `ack()` each event after handling it."""

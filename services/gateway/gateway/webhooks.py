@@ -4,8 +4,6 @@ A webhook only hastens what polling finds anyway: a forged one is refused, and a
 further poll. Nothing of its content is stored or believed, but which repository, branch, commit and number it names.
 """
 
-import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -19,13 +17,13 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from sandherd.contracts.requests import CheckPullRequests
+from sandherd.webhook_signatures import PREFIX, signature
 
 ForgeName = Literal["github", "gitlab", "gitea", "forgejo"]
 MAX_WEBHOOK: Final = 2 * 1024 * 1024
 """Maximum size of a webhook, in bytes. The change in a larger one is found by polling."""
 TOLERANCE: Final = timedelta(minutes=5)
 """How old a signed timestamp may be, or how far in the future."""
-_SIGNING: Final = "whsec_"
 _MAX_SECRET: Final = 4096
 _REMEMBERED: Final = 4096
 _LISTED: Final = 50
@@ -74,7 +72,7 @@ def is_authentic(forge: ForgeName, headers: Mapping[str, str], body: bytes, secr
     if forge != "gitlab":
         found = _hexadecimal(headers)
         return hmac.compare_digest(found, hmac.digest(secret.encode(), body, "sha256").hex())
-    if secret.startswith(_SIGNING) or "webhook-signature" in headers:
+    if secret.startswith(PREFIX) or "webhook-signature" in headers:
         return _is_signed(headers, body, secret, now)
     return hmac.compare_digest(headers.get("x-gitlab-token", "").encode(), secret.encode())
 
@@ -96,16 +94,6 @@ def _is_signed(headers: Mapping[str, str], body: bytes, secret: str, now: dateti
     expected = signature(secret, identifier, number, body)
     presented = headers.get("webhook-signature", "").encode().split(b" ")[:16]
     return any(hmac.compare_digest(one, expected.encode()) for one in presented)
-
-
-def signature(secret: str, identifier: str, timestamp: str, body: bytes) -> str:
-    """The signature of a webhook by a secret `whsec_…`, as Standard Webhooks defines it."""
-    try:
-        key = base64.b64decode(secret.removeprefix(_SIGNING), validate=True)
-    except binascii.Error:
-        key = secret.encode()
-    content = f"{identifier}.{timestamp}.".encode() + body
-    return "v1," + base64.b64encode(hmac.digest(key, content, "sha256")).decode()
 
 
 def secret_of(folder: Path | None, name: str) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.webhooks import Deliveries, ForgeName, change_in, is_authentic, secret_of, signature
+from gateway.webhooks import Deliveries, ForgeName, change_in, is_authentic, secret_of
+from sandherd.webhook_signatures import signature
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
 BODY = b'{"a": 1}'
