@@ -35,3 +35,7 @@ class SyncReceivedEvent:
     def ack(self) -> None:
         """Acknowledge the event. If the acknowledgement is lost, the event is redelivered."""
         return self._loop.run(self._inner.ack)
+
+    def continue_work(self) -> None:
+        """State that it is still being handled: it is not redelivered for another `ack_wait_seconds`."""
+        return self._loop.run(self._inner.continue_work)

@@ -26,7 +26,7 @@ def checked_url(text: str, *, private: bool) -> SplitResult:
         parts = urlsplit(text)
         valid = parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        valid = False
+        raise _invalid("it is not a URL") from None
     if not valid or not text.isascii() or not text.isprintable() or " " in text:
         raise _invalid("it is not a URL of http or https")
     if parts.username is not None or parts.password is not None:

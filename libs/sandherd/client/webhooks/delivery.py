@@ -73,7 +73,8 @@ class Delivery:
             await asyncio.wait([receiving, ended], return_when=asyncio.FIRST_COMPLETED)
             await (ended if ended.done() else receiving)
         finally:
-            await cancel_and_wait([receiving, *self._running])
+            await cancel_and_wait([receiving])  # first: what is given back is for the next program
+            await cancel_and_wait(self._running)
             ended.cancel()
 
     async def _subscription(self) -> Subscription:
@@ -122,6 +123,7 @@ class Delivery:
     async def _deliver(self, received: ReceivedEvent, before: "asyncio.Task[None] | None") -> None:
         """Deliver an event behind the one before it, of the same task or sandbox."""
         beating = asyncio.create_task(self._beats(received))
+        acknowledged = False
         try:
             if before is not None:
                 await asyncio.wait([before])
@@ -129,9 +131,12 @@ class Delivery:
                     return  # it is delivered again behind that one
             await self._until_accepted(received)
             await received.ack()
+            acknowledged = True
             self._ordering.done(received.stream_sequence)
         finally:
             await cancel_and_wait([beating])
+            if not acknowledged:
+                await received.give_back()
 
     async def _beats(self, received: ReceivedEvent) -> None:
         while True:
