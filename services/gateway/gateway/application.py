@@ -21,6 +21,7 @@ from gateway.routes import (
     sandbox_work,
     sandboxes,
     session,
+    sign_in,
     sockets,
     tasks,
     webhooks,
@@ -39,7 +40,7 @@ _DESCRIPTION: Final = (
 )
 _CODES: Final = {400: Code.INVALID_JSON, 404: Code.NOT_FOUND}
 """The codes of errors of FastAPI itself; others are refusals, such as of a method."""
-_ROUTES: Final = (herd, tasks, sandboxes, sandbox_work, files, project, branches, session, history, sockets)
+_ROUTES: Final = (herd, tasks, sandboxes, sandbox_work, files, project, branches, session, sign_in, history, sockets)
 _log: Final = logs.get("application")
 
 

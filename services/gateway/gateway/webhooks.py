@@ -16,6 +16,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from pydantic import ValidationError
+
 from sandherd.contracts.requests import CheckPullRequests
 from sandherd.webhook_signatures import PREFIX, signature
 
@@ -118,9 +120,15 @@ def change_in(forge: ForgeName, body: bytes) -> CheckPullRequests | None:
     commits = [name for name in _texts(payload, places.commits) if _COMMIT.fullmatch(name)]
     if not urls or not (numbers or branches or commits):
         return None
-    return CheckPullRequests(
-        repositories=urls[:_LISTED], numbers=numbers[:_LISTED], branches=branches[:_LISTED], commits=commits[:_LISTED]
-    )
+    try:
+        return CheckPullRequests(
+            repositories=urls[:_LISTED],
+            numbers=numbers[:_LISTED],
+            branches=branches[:_LISTED],
+            commits=commits[:_LISTED],
+        )
+    except ValidationError:
+        return None  # no URL or branch that a task can have
 
 
 def _texts(payload: Any, paths: tuple[str, ...]) -> list[str]:

@@ -16,7 +16,7 @@ from sandherd.client import Herd, HerdError
 from sandherd.client.subscriptions import ReceivedEvent
 from sandherd.client.webhooks import delivery
 from sandherd.client.webhooks.addresses import checked_url
-from sandherd.client.webhooks.delivery import Delivery, Limits
+from sandherd.client.webhooks.delivery import Limits, WebhookDelivery
 from sandherd.client.webhooks.sender import Sender
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.subjects import Principal
@@ -73,7 +73,7 @@ async def receiving() -> AsyncIterator[Receiver]:
 
 def deliver(herd: Herd, url: str, dead: Path, **changes: Any) -> "asyncio.Task[None]":
     sender = Sender(checked_url(url, private=True), private=changes.pop("private", True))
-    return asyncio.create_task(Delivery(herd, "hook", sender, lambda: (SECRET,), dead, **changes).run())
+    return asyncio.create_task(WebhookDelivery(herd, "hook", sender, lambda: (SECRET,), dead, **changes).run())
 
 
 async def test_events_are_delivered_in_order_over_failures_and_a_kill(

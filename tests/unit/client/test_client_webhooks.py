@@ -7,13 +7,13 @@ import pytest
 
 from sandherd.client.errors import HerdError
 from sandherd.client.webhooks.addresses import AddressRefusedError, checked_url, is_public, permitted
+from sandherd.client.webhooks.arrival_order import ArrivalOrder
 from sandherd.client.webhooks.delivery import Limits, next_step, secrets_in
-from sandherd.client.webhooks.ordering import Ordering
-from sandherd.client.webhooks.sender import Reply, Webhook
+from sandherd.client.webhooks.sender import SendResult, Webhook
 from sandherd.webhook_signatures import new_secret, signature
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
-REFUSED = Reply(500, "status 500")
+REFUSED = SendResult(500, "status 500")
 
 
 def test_only_public_addresses_are_connected_to() -> None:
@@ -46,17 +46,17 @@ def test_url_has_tls_and_no_credential() -> None:
 
 def test_events_that_were_not_acknowledged_come_first() -> None:
     """After a kill they are redelivered later than new ones are delivered; one that comes twice is handled once."""
-    ordering = Ordering[str](2)
-    assert [*ordering.add(9, 1, "new")] == []
-    assert [*ordering.add(4, 2, "b")] == []
-    assert [*ordering.add(4, 3, "b")] == []
-    assert ordering.is_waiting
-    assert [*ordering.add(3, 2, "a")] == ["a", "b", "new"]
-    assert [*ordering.add(10, 1, "c")] == ["c"]
-    assert [*ordering.add(10, 2, "c")] == []
-    ordering.done(10)
-    assert [*ordering.add(10, 2, "c")] == ["c"]
-    alone = Ordering[str](1)
+    order = ArrivalOrder[str](2)
+    assert [*order.add(9, 1, "new")] == []
+    assert [*order.add(4, 2, "b")] == []
+    assert [*order.add(4, 3, "b")] == []
+    assert order.is_waiting
+    assert [*order.add(3, 2, "a")] == ["a", "b", "new"]
+    assert [*order.add(10, 1, "c")] == ["c"]
+    assert [*order.add(10, 2, "c")] == []
+    order.done(10)
+    assert [*order.add(10, 2, "c")] == ["c"]
+    alone = ArrivalOrder[str](1)
     assert [*alone.add(2, 1, "b"), *alone.add(1, 1, "a")] == []
     assert [*alone.release()] == ["a", "b"]
     assert [*alone.release()] == []
@@ -70,9 +70,13 @@ def test_retries_are_later_each_time_and_end_at_the_maximum_age() -> None:
     assert later is not None
     assert 0.4 <= first <= 1
     assert 100 <= later <= 300
-    assert next_step(Reply(429, "", 400.0), 0, NOW, NOW, limits) == 400.0
+    assert next_step(SendResult(429, "", 400.0), 0, NOW, NOW, limits) == 400.0
     assert next_step(REFUSED, 0, NOW, NOW + timedelta(minutes=10), limits) is None
-    assert (Reply(204, "").is_accepted, Reply(302, "").is_accepted, Reply(410, "").is_gone) == (True, False, True)
+    assert (SendResult(204, "").is_accepted, SendResult(302, "").is_accepted, SendResult(410, "").wants_no_more) == (
+        True,
+        False,
+        True,
+    )
 
 
 def test_each_secret_signs_the_same_id(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def deliver(  # noqa: PLR0913  # one parameter for each option
     from sandherd.cli.session import talk
     from sandherd.cli.stderr import complain
     from sandherd.client.webhooks.addresses import checked_url
-    from sandherd.client.webhooks.delivery import Delivery, Limits, secrets_in
+    from sandherd.client.webhooks.delivery import Limits, WebhookDelivery, secrets_in
     from sandherd.client.webhooks.sender import Sender
 
     sender = Sender(checked_url(url, private=private), private=private)
@@ -74,7 +74,7 @@ def deliver(  # noqa: PLR0913  # one parameter for each option
     limits = Limits(timedelta(seconds=age), timedelta(seconds=failing))
 
     async def work(herd: "Herd") -> int:
-        delivery = Delivery(
+        delivery = WebhookDelivery(
             herd, subscription, sender, lambda: secrets_in(secret_file), dead, limits=limits, report=complain
         )
         await delivery.run()

@@ -17,8 +17,8 @@ from sandherd.backoff import Backoff
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.client.subscriptions import EventStream, ReceivedEvent
-from sandherd.client.webhooks.ordering import Ordering
-from sandherd.client.webhooks.sender import Reply, Sender, Webhook
+from sandherd.client.webhooks.arrival_order import ArrivalOrder
+from sandherd.client.webhooks.sender import Sender, SendResult, Webhook
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import Subscription
@@ -40,14 +40,14 @@ class Limits:
     """After so long without any accepted event the delivery ends."""
 
 
-def next_step(reply: Reply, failures: int, first: datetime, now: datetime, limits: Limits) -> float | None:
+def next_step(reply: SendResult, failures: int, first: datetime, now: datetime, limits: Limits) -> float | None:
     """Seconds until a webhook that was not accepted is sent again; None: it is given up."""
     delay = max(PACE.delay(failures), reply.retry_after or 0.0)
     return None if now + timedelta(seconds=delay) - first > limits.age else delay
 
 
 @dataclass
-class Delivery:
+class WebhookDelivery:
     """The delivery of one subscription to one URL. `report` gets what went wrong, as a line of text."""
 
     herd: Herd
@@ -65,7 +65,7 @@ class Delivery:
     async def run(self) -> None:
         """Deliver until cancelled. Raises `HerdError` if the receiver wants no more, or accepts none for too long."""
         found = await self._subscription()
-        self._ordering: Ordering[ReceivedEvent] = Ordering(found.unacknowledged)
+        self._order: ArrivalOrder[ReceivedEvent] = ArrivalOrder(found.unacknowledged)
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ended = ended
         receiving = asyncio.create_task(self._receive(found))
@@ -97,13 +97,13 @@ class Delivery:
 
     async def _take(self, stream: EventStream) -> None:
         async for received in stream:
-            for one in self._ordering.add(received.stream_sequence, received.deliveries, received):
+            for one in self._order.add(received.stream_sequence, received.deliveries, received):
                 self._start(one)
 
     async def _release_later(self, seconds: float) -> None:
         """Wait no longer for events that were not acknowledged at the beginning."""
         await asyncio.sleep(seconds)
-        for one in self._ordering.release():
+        for one in self._order.release():
             self._start(one)
 
     def _start(self, received: ReceivedEvent) -> None:
@@ -132,7 +132,7 @@ class Delivery:
             await self._until_accepted(received)
             await received.ack()
             acknowledged = True
-            self._ordering.done(received.stream_sequence)
+            self._order.done(received.stream_sequence)
         finally:
             await cancel_and_wait([beating])
             if not acknowledged:
@@ -160,20 +160,20 @@ class Delivery:
             await asyncio.sleep(delay)
         self._accepted_at = datetime.now(UTC)
 
-    async def _send(self, webhook: Webhook) -> Reply:
+    async def _send(self, webhook: Webhook) -> SendResult:
         async with self._places:
             headers = webhook.headers(self.secrets(), datetime.now(UTC))
             return await asyncio.to_thread(self.sender.send, webhook.body, headers)
 
-    def _check_end(self, reply: Reply, now: datetime) -> None:
-        if reply.is_gone:
+    def _check_end(self, reply: SendResult, now: datetime) -> None:
+        if reply.wants_no_more:
             text = "the receiver responds with 410: it wants no more webhooks"
             raise HerdError.of(Code.REFUSED, text, remedy="correct the URL, and start again: no event is lost")
         if now - self._accepted_at > self.limits.failing:
             text = f"the receiver has accepted nothing since {self._accepted_at:%Y-%m-%d %H:%M} UTC: {reply.reason}"
             raise HerdError.of(Code.UNAVAILABLE, text, remedy="correct it, and start again: no event is lost")
 
-    def _bury(self, received: ReceivedEvent, webhook: Webhook, reply: Reply) -> None:
+    def _bury(self, received: ReceivedEvent, webhook: Webhook, reply: SendResult) -> None:
         """Append the event to the file of dead letters, durably; without one, it is only reported."""
         self.report(f"{received.event.type} {webhook.id} is given up: {reply.reason}")
         if self.dead is None:

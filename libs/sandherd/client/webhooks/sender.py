@@ -18,7 +18,7 @@ _LONGEST_RETRY: Final = 3600.0
 
 
 @dataclass(frozen=True)
-class Reply:
+class SendResult:
     """What came of an attempt. `status` is None if there was no response."""
 
     status: int | None
@@ -31,7 +31,7 @@ class Reply:
         return self.status is not None and 200 <= self.status < 300
 
     @property
-    def is_gone(self) -> bool:
+    def wants_no_more(self) -> bool:
         """Whether the receiver wants no more of them."""
         return self.status == http.HTTPStatus.GONE
 
@@ -64,16 +64,16 @@ class Sender:
         self._seconds = seconds
         self._tls = ssl.create_default_context() if url.scheme == "https" else None
 
-    def send(self, body: bytes, headers: dict[str, str]) -> Reply:
+    def send(self, body: bytes, headers: dict[str, str]) -> SendResult:
         """Send it once. The response's body is not read."""
         try:
             address = resolved(self._url, private=self._private)
             with self._connected(address) as connected:
                 return self._exchange(connected, body, headers)
         except AddressRefusedError as error:
-            return Reply(None, str(error))
+            return SendResult(None, str(error))
         except (OSError, http.client.HTTPException, ValueError) as error:
-            return Reply(None, f"{type(error).__name__}: {error}"[:200])
+            return SendResult(None, f"{type(error).__name__}: {error}"[:200])
 
     def _connected(self, address: str) -> socket.socket:
         """A connection to this address and no other; TLS is with the host of the URL."""
@@ -86,7 +86,7 @@ class Sender:
             plain.close()
             raise
 
-    def _exchange(self, connected: socket.socket, body: bytes, headers: dict[str, str]) -> Reply:
+    def _exchange(self, connected: socket.socket, body: bytes, headers: dict[str, str]) -> SendResult:
         host = self._url.netloc
         target = self._url.path or "/"
         connection = http.client.HTTPConnection(self._url.hostname or "", timeout=self._seconds)
@@ -96,7 +96,9 @@ class Sender:
             connection.putheader(name, value)
         connection.endheaders(body)
         response = connection.getresponse()
-        return Reply(response.status, f"status {response.status}", _seconds_of(response.headers.get("Retry-After")))
+        return SendResult(
+            response.status, f"status {response.status}", _seconds_of(response.headers.get("Retry-After"))
+        )
 
 
 def _seconds_of(text: Any) -> float | None:

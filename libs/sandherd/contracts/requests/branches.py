@@ -10,7 +10,7 @@ from sandherd.contracts.events.branch import BranchOverlap
 from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.pull_requests import PullRequestView
-from sandherd.contracts.repositories import BranchName, Commit
+from sandherd.contracts.repositories import BranchName, Commit, RepositoryUrl
 from sandherd.contracts.requests.base import Page, Request
 from sandherd.contracts.states import BranchState
 
@@ -156,8 +156,8 @@ class CheckPullRequests(Request[PullRequestChecks]):
 
     Answer: ClassVar[type[BaseModel]] = PullRequestChecks
     type: ClassVar[str] = "spawner.check_pull_requests"
-    repositories: Annotated[list[str], Field(min_length=1, max_length=50)]
+    repositories: Annotated[list[RepositoryUrl], Field(min_length=1, max_length=50)]
     """URLs of a repository: it has several."""
     numbers: Annotated[list[Count], Field(max_length=50)] = Field(default_factory=list)
-    branches: Annotated[list[str], Field(max_length=50)] = Field(default_factory=list)
-    commits: Annotated[list[str], Field(max_length=50)] = Field(default_factory=list)
+    branches: Annotated[list[BranchName], Field(max_length=50)] = Field(default_factory=list)
+    commits: Annotated[list[Commit], Field(max_length=50)] = Field(default_factory=list)

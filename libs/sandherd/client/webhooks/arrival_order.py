@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 EventT = TypeVar("EventT")
 
 
-class Ordering(Generic[EventT]):
+class ArrivalOrder(Generic[EventT]):
     """Holds events until all `unacknowledged` earlier ones have come, then returns them by their sequence.
 
     An event that comes while it is handled is left out; one that comes again later was lost with its acknowledgement.
