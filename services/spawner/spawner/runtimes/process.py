@@ -20,6 +20,7 @@ from spawner.runtimes.contract import (
     SandboxPlan,
     WarmPlan,
 )  # fmt: skip
+from spawner.runtimes.fork_server import ForkServer
 from spawner.runtimes.freezer import Freezer
 from spawner.runtimes.isolation import IsolationLaunch
 from spawner.runtimes.layout import Layout, SandboxDirectory
@@ -48,6 +49,8 @@ class ProcessRuntime:
     networks: network.Networks = field(default_factory=network.Networks)
     search_path: str = ""
     """The workers' PYTHONPATH, for harness plugins that are on the spawner's."""
+    forks: ForkServer | None = None
+    """Forks workers; None: they are started by exec."""
     name: str = "process"
     _notify: Callable[[str], None] = field(default=lambda _sandbox: None)
     _watches: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -67,7 +70,7 @@ class ProcessRuntime:
         """Starts workers."""
         counted = self.capabilities.processes == "rlimit"
         own = (counted, self.layout.disks, self.toolchains, self.networks, self.search_path)
-        return WorkerStarter(self.worker, self.launch, self.groups, *own)
+        return WorkerStarter(self.worker, self.launch, self.groups, *own, self.forks)
 
     def on_exit(self, notify: Callable[[str], None]) -> None:
         """Call `notify(unit)` from now on when a worker has ended, also for workers that are running already."""
@@ -222,6 +225,8 @@ class ProcessRuntime:
         """Stop watching; the sandboxes continue."""
         await cancel_and_wait(list(self._watches.values()))
         self._watches.clear()
+        if self.forks:
+            await asyncio.to_thread(self.forks.close)
         self.groups.close()
 
     async def _start(self, place: SandboxDirectory, run: Run, start: WorkerStart) -> None:
