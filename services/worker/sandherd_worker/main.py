@@ -44,9 +44,12 @@ def preload() -> None:
     """
     start_lean()
     load_nats()
+    import platform
+
     from sandherd_worker.warm import load
 
     load()
+    platform._uname_cache = None  # type: ignore[attr-defined]  # noqa: SLF001  # the host's name, read by module `uuid`
 
 
 def _warm() -> int:

@@ -167,6 +167,7 @@ def _hold(
 ) -> NoReturn:
     """Be the worker's parent, and report its end: it is no child of the stub, which can't wait for it."""
     try:
+        os.setsid()
         nsenter_child.hide()
         nsenter_child.drop_capabilities()
         nsenter_child.install_filter(request["filter"])
@@ -189,7 +190,6 @@ def _hold(
 
 def _become_worker(request: dict[str, Any], channel: socket.socket, log: int) -> None:
     """Change what is left of this process into what an exec in the sandbox would have made."""
-    os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -199,6 +199,7 @@ def _become_worker(request: dict[str, Any], channel: socket.socket, log: int) ->
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.environ.clear()
     os.environ.update(request["variables"])
+    sys.path[:] = [entry for entry in sys.path if entry.endswith(".zip") or os.path.isdir(entry)]  # noqa: PTH112  # as `site`
     channel.sendall(f"started {os.getpid()}\n".encode())
     channel.close()
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
