@@ -1,4 +1,4 @@
-"""Workers that a preloaded process forks into their sandboxes, in place of an exec. Missing until then: one for exec."""
+"""Workers that a preloaded process forks into their sandboxes, in place of an exec."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sandherd import process_signals, processes
-from spawner.runtimes import worker_start
+from spawner.runtimes import fork_server
 from spawner.runtimes.commands import Command
 from spawner.runtimes.contract import ObservedSandbox, SandboxPlan
 from spawner.runtimes.fork_server import ForkServer
@@ -73,7 +73,7 @@ async def end(eventually: Eventually, runtime: ProcessRuntime, unit: str) -> Obs
 
 def inside(runtime: ProcessRuntime, unit: str) -> dict[int, int]:
     """The host's process ids in a sandbox, by their ids in its namespace."""
-    (claim,) = runtime.ending._living(runtime.layout.directory(unit))  # noqa: SLF001  # the shim
+    (claim,) = runtime.ending._living(runtime.layout.directory(unit))  # the shim
     found = {}
     for pid in processes.descendants(claim.pid):
         lines = Path("/proc", str(pid), "status").read_text().splitlines()
@@ -111,7 +111,7 @@ async def test_forked_worker_has_what_an_executed_one_has(
     namespaces = set()
     for pid in inside(runtime, "sbx-same").values():
         kinds = ("user", "mnt", "pid", "ipc", "uts", "net", "cgroup")
-        namespaces.add(tuple(os.readlink(f"/proc/{pid}/ns/{kind}") for kind in kinds))
+        namespaces.add(tuple(Path("/proc", str(pid), "ns", kind).readlink() for kind in kinds))
     assert len({one[1:] for one in namespaces}) == 1
     await runtime.remove("sbx-same")
     assert runtime.forks is not None
@@ -169,11 +169,10 @@ async def test_stuck_fork_server_is_replaced_and_its_worker_is_executed(
     open_process: Open, plan_for: PlanFor, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that reads no request delays one start; that stub becomes the worker, also if the server is killed."""
-    monkeypatch.setattr(worker_start, "_FORK_SECONDS", 0.2)
     runtime = await open_process(UP)
-    assert runtime.forks is not None
     await up(eventually, runtime, plan_for("sbx-first"))
     os.kill(server(runtime), signal.SIGSTOP)
+    monkeypatch.setattr(fork_server, "_FORK_SECONDS", 0.2)
     await up(eventually, runtime, plan_for("sbx-stuck"))
     assert not is_forked(runtime, "sbx-stuck")
     monkeypatch.undo()
@@ -190,15 +189,15 @@ async def test_lost_child_of_the_fork_server_loses_no_start(
     place, plan = runtime.layout.directory("sbx-lost"), plan_for("sbx-lost")
     runtime.starting.set_up(place, plan)
     start, run = runtime.starting.cold_start(place, plan), place.first_run()
-    ours, others = socket.socketpair()
-    with ours, others:
-        connection = runtime.starting._request_fork(place, run, start, ours)  # noqa: SLF001  # between its steps
+    near, far = socket.socketpair()
+    with near, far:
+        connection = runtime.starting._request_fork(place, run, start, near)  # between its steps
         assert connection is not None
         child = int(connection.recv(64))
         connection.close()
-        ours.close()
+        near.close()
         await killed(child)
-        runtime.starting._spawn(place, run, start, others)  # noqa: SLF001  # as above
+        runtime.starting._spawn(place, run, start, far)  # as above
     await eventually((place.work / "up").exists)
     assert not is_forked(runtime, "sbx-lost")
 
@@ -239,7 +238,7 @@ async def test_fork_server_has_nothing_of_the_spawner_and_of_sandboxes(
     assert contains(found[max(found)], CANARY.encode())
     pid = server(runtime)
     assert not contains(pid, CANARY.encode())
-    links = [os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
+    links = [str(descriptor.readlink()) for descriptor in Path("/proc", str(pid), "fd").iterdir()]
     assert len([link for link in links if link.startswith("socket:")]) == 1
 
 

@@ -19,7 +19,6 @@ from spawner.runtimes import bubblewrap, cgroups, network, network_probe, user_n
 from spawner.runtimes import isolation_gaps as gaps
 from spawner.runtimes.contract import NOT_ENFORCED, Capabilities, Isolation, RuntimeFailedError, RuntimeFault
 from spawner.runtimes.disk_sizes import megabytes_for
-from spawner.runtimes.fork_server import ForkServer
 from spawner.runtimes.isolation import IsolationLaunch, SandboxNeeds, detect_isolation, refusal
 from spawner.runtimes.layout import Layout, SandboxDirectory
 from spawner.runtimes.plugin_packages import plugin_packages, search_path
@@ -82,7 +81,6 @@ async def open_runtime(options: ProcessRuntimeOptions) -> ProcessRuntime:
     isolated, _ = await asyncio.gather(asyncio.to_thread(_isolating, options), asyncio.to_thread(_compile, options))
     launch = isolated.launch
     layout = await asyncio.to_thread(_layout, options)
-    search = search_path(options.plugins, os.environ.get("PYTHONPATH", ""))
     runtime = ProcessRuntime(
         layout=layout,
         worker=options.worker,
@@ -105,8 +103,7 @@ async def open_runtime(options: ProcessRuntimeOptions) -> ProcessRuntime:
         toolchains=options.toolchains,
         refusal=isolated.refusal,
         networks=options.networks,
-        search_path=search,
-        forks=ForkServer(options.worker, search) if launch and options.starts else None,
+        search_path=search_path(options.plugins, os.environ.get("PYTHONPATH", "")),
     )
     _check_network(runtime, isolated.unconnected)
     able = runtime.capabilities

@@ -32,12 +32,11 @@ if TYPE_CHECKING or __package__:
     from spawner.runtimes import nsenter_child
 else:  # run as a program: the spawner's package would load what no worker needs
     sys.path.insert(0, str(Path(__file__).parent))
-    import nsenter_child
-
+    nsenter_child = importlib.import_module("nsenter_child")
     del sys.path[0]  # its modules have common names
 
 _REQUEST_PART: Final = 65536
-_MOST_DESCRIPTORS: Final = 3
+_MAX_DESCRIPTORS: Final = 3
 _CREDENTIALS: Final = struct.Struct("3i")
 """`struct ucred` of unix(7): process id, user id, group id."""
 
@@ -108,7 +107,7 @@ def _serve(connection: socket.socket, run: Callable[[list[str]], int | None]) ->
 
 def _receive(connection: socket.socket, size: int) -> tuple[bytes, list[int]]:
     """Read up to `size` bytes, and descriptors, which no program inherits."""
-    text, descriptors, _, _ = socket.recv_fds(connection, size, _MOST_DESCRIPTORS)
+    text, descriptors, _, _ = socket.recv_fds(connection, size, _MAX_DESCRIPTORS)
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)  # `recv_fds` ignores MSG_CMSG_CLOEXEC
     return text, descriptors

@@ -5,6 +5,7 @@ and descriptors. It is started when it is needed first, and again after it has e
 with it. Where it can't be used, workers are started by exec, as in other runtimes.
 """
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -20,6 +21,8 @@ from sandherd.telemetry import logs
 
 _PROGRAM: Final = Path(__file__).with_name("fork_program.py")
 _SEND_SECONDS: Final = 10.0
+_FORK_SECONDS: Final = 20.0
+"""How long the program may take until a child handles a request, its own start included."""
 _END_SECONDS: Final = 2.0
 _RETRY_SECONDS: Final = 60.0
 """How long none is started after one that has ended before it forked anything."""
@@ -30,7 +33,9 @@ _log: Final = logs.get("runtime.process")
 
 def _forkable(worker: tuple[str, ...]) -> tuple[str, ...] | None:
     """The option and its argument of a worker's command line: `python -P -m module` or `python -P -c code`."""
-    if len(worker) == 4 and worker[0] == sys.executable and worker[1] == "-P" and worker[2] in ("-m", "-c"):  # noqa: PLR2004  # its words
+    if (
+        len(worker) == 4 and worker[0] == sys.executable and worker[1] == "-P" and worker[2] in ("-m", "-c")
+    ):  # its words
         return worker[2:]
     return None
 
@@ -87,9 +92,15 @@ class ForkServer:
         self.abort()
         return None
 
-    def confirm(self) -> None:
-        """A child has replied: the program works."""
-        self._served = True
+    async def wait_forked(self, connection: socket.socket) -> None:
+        """Wait until a child handles the request, and close the connection. A program that does not reply is killed."""
+        connection.setblocking(False)
+        with connection:
+            try:
+                async with asyncio.timeout(_FORK_SECONDS):
+                    self._served |= bool(await asyncio.get_running_loop().sock_recv(connection, _REPLY_BYTES))
+            except (TimeoutError, OSError):
+                await asyncio.to_thread(self.abort)
 
     def abort(self) -> None:
         """Kill the program, as it does not reply. The requests that it did not read fail with it."""
@@ -109,16 +120,16 @@ class ForkServer:
             if not self._ensure():
                 return None
             assert self._control is not None, "it was just started"
-            ours, others = socket.socketpair()
+            near, far = socket.socketpair()
             try:
-                socket.send_fds(self._control, [b"f"], [others.fileno()])
+                socket.send_fds(self._control, [b"f"], [far.fileno()])
             except OSError:  # it has just ended, or reads nothing
-                ours.close()
+                near.close()
                 self._end()
                 return None
             finally:
-                others.close()
-            return ours
+                far.close()
+            return near
 
     def _ensure(self) -> bool:
         """Start the program unless it runs. Returns whether it does."""
@@ -137,15 +148,15 @@ class ForkServer:
 
     def _start(self) -> None:
         assert self._arguments is not None, "it is usable"
-        self._control, others = socket.socketpair()
+        self._control, far = socket.socketpair()
         self._control.setblocking(False)
         environment = {"LANG": "C.UTF-8", "PATH": os.defpath}
         if self._search_path:
             environment["PYTHONPATH"] = self._search_path
-        with others:
+        with far:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", str(_PROGRAM), str(others.fileno()), *self._arguments],
-                pass_fds=(others.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                [sys.executable, "-P", str(_PROGRAM), str(far.fileno()), *self._arguments],
+                pass_fds=(far.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 env=environment, cwd="/", start_new_session=True,
             )  # fmt: skip
         self._served = False

@@ -5,17 +5,14 @@ import json
 import os
 import resource
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from sandherd import processes
 from sandherd.processes import ProcessId
-from spawner.runtimes import nsenter_child
+from spawner.runtimes import entrants
 from spawner.runtimes.commands import Command, CommandResult, Output, placed
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.fork_server import ForkServer
@@ -83,67 +80,13 @@ async def run(entry: Entry, command: Command) -> CommandResult:
     return visit.ran(late=late)
 
 
-class _Program:
-    """The entrant as a program."""
-
-    def __init__(self, request: bytes, out: int, err: int, report: int) -> None:
-        self._request = request
-        # Not asyncio's: we read our pipes after the command's end, without waiting until other writers close them.
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", nsenter_child.__file__, str(report)], pass_fds=(report,),
-            stdin=subprocess.PIPE, stdout=out, stderr=err, env={}, cwd="/",
-        )  # fmt: skip
-        self.pid = self._process.pid
-
-    def send(self) -> None:
-        """Send the request. Blocks until it is read."""
-        stdin = self._process.stdin
-        assert stdin is not None, "it was requested"
-        with suppress(OSError):  # it has ended at once
-            stdin.write(self._request)
-        self.close()
-
-    def close(self) -> None:
-        """Close the pipe of the request."""
-        assert self._process.stdin is not None, "it was requested"
-        with suppress(OSError):
-            self._process.stdin.close()
-
-    def ended(self) -> bool:
-        """Whether it has ended."""
-        return self._process.poll() is not None
-
-
-class _Forked:
-    """The entrant as a child of the fork server, which has its request."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self._process = processes.find(pid)
-
-    def send(self) -> None:
-        """Do nothing: it has the request."""
-
-    close = send
-
-    def ended(self) -> bool:
-        """Whether it has ended."""
-        return self._process is None or not self._process.alive()
-
-
-def _enter(request: bytes, forks: ForkServer | None, *pipes: int) -> _Program | _Forked:
-    """Start an entrant that has the writing ends of these pipes: its output, its errors, its report."""
-    pid = forks.fork(request, pipes) if forks else None
-    return _Program(request, *pipes) if pid is None else _Forked(pid)
-
-
 class Visit:
     """One entrant (see `nsenter_child`), and our ends of its pipes. The constructor starts it, and blocks shortly."""
 
     def __init__(self, request: bytes, max_output: int, forks: ForkServer | None = None) -> None:
         (self._out, out), (self._err, err), (self._report_pipe, report) = (os.pipe() for _ in range(3))
         try:
-            self._process = _enter(request, forks, out, err, report)
+            self._process = entrants.enter(request, forks, out, err, report)
         finally:
             for descriptor in (out, err, report):
                 os.close(descriptor)

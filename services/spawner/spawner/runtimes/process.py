@@ -49,11 +49,16 @@ class ProcessRuntime:
     networks: network.Networks = field(default_factory=network.Networks)
     search_path: str = ""
     """The workers' PYTHONPATH, for harness plugins that are on the spawner's."""
-    forks: ForkServer | None = None
-    """Forks workers; None: they are started by exec."""
     name: str = "process"
     _notify: Callable[[str], None] = field(default=lambda _sandbox: None)
     _watches: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    forks: ForkServer | None = field(init=False, default=None)
+    """Forks workers, if they are isolated; None: they are started by exec."""
+
+    def __post_init__(self) -> None:
+        if self.launch:
+            self.forks = ForkServer(self.worker, self.search_path)
+        self._state_worker_start()
 
     @property
     def ending(self) -> Termination:
@@ -234,8 +239,15 @@ class ProcessRuntime:
         for gap in self.capabilities.gaps:
             _log.warning("sandbox starts with weaker isolation", sandbox=place.name, reason=gap)
         await self.starting.spawn_and_claim(place, run, start)
+        self._state_worker_start()
         # Also of a worker that has ended by now: nothing else would report its end.
         self._watch(place, shim.read_claim(run))
+
+    def _state_worker_start(self) -> None:
+        """Show in the capabilities how the next worker will be started: the fork server may have failed."""
+        found = "fork" if self.forks and self.forks.usable else "exec"
+        if found != self.capabilities.worker_start:
+            self.capabilities = replace(self.capabilities, worker_start=found)
 
     def _refuse_weak(self) -> None:
         """Raise `RuntimeFailedError` where this host can't isolate sandboxes and the settings do not allow that."""

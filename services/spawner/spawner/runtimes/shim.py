@@ -78,8 +78,8 @@ while :; do
   [ "$again" ] || exit 137
 done
 """
-"""In the sandbox, in place of a worker that is forked (see `fork_program`): it runs as long as the worker, passes SIGTERM
-on to it, and ends with its status. If none was forked it becomes the worker."""
+"""In the sandbox, in place of a worker that is forked (see `fork_program`): it runs as long as the worker, passes
+SIGTERM on to it, and ends with its status. If none was forked it becomes the worker."""
 
 
 def make_pipe(run: Run) -> None:

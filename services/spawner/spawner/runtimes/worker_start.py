@@ -37,8 +37,6 @@ from spawner.runtimes.sized_disks import SizedDisks
 
 _CLAIM_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.005
-_FORK_SECONDS: Final = 20.0
-"""How long a fork server may take until it handles a request, its own start included."""
 _log: Final = logs.get("runtime.process")
 
 
@@ -182,9 +180,8 @@ class WorkerStarter:
     async def spawn_and_claim(self, place: SandboxDirectory, run: Run, start: WorkerStart) -> None:
         """Start the shim of one run, and return when one has claimed the run. Raises `RuntimeFailedError`."""
         pid, connection = await asyncio.to_thread(self._spawn_forked, place, run, start)
-        if connection is not None:
-            with connection:
-                await self._wait_forked(connection)
+        if self.forks and connection:
+            await self.forks.wait_forked(connection)
         deadline = asyncio.get_running_loop().time() + _CLAIM_SECONDS
         while shim.read_claim(run) is None:
             # A child that ended without claiming the run, or after another claimed it, is not waited for.
@@ -209,15 +206,13 @@ class WorkerStarter:
         """Start the shim of one run, and return its process id. Raises `RuntimeFailedError`."""
         return self._spawn(place, run, start, None)
 
-    def _spawn_forked(
-        self, place: SandboxDirectory, run: Run, start: WorkerStart
-    ) -> tuple[int, socket.socket | None]:
+    def _spawn_forked(self, place: SandboxDirectory, run: Run, start: WorkerStart) -> tuple[int, socket.socket | None]:
         """As `spawn`, with the connection to the process that forks the worker; None: it is started by exec."""
         with ExitStack() as stack:
-            ours, others = (stack.enter_context(end) for end in socket.socketpair())
-            connection = self._request_fork(place, run, start, ours)
+            near, far = (stack.enter_context(end) for end in socket.socketpair())
+            connection = self._request_fork(place, run, start, near)
             try:
-                return self._spawn(place, run, start, others if connection else None), connection
+                return self._spawn(place, run, start, far if connection else None), connection
             except RuntimeFailedError:
                 if connection:
                     connection.close()
@@ -245,35 +240,16 @@ class WorkerStarter:
         if self.forks is None or self.launch is None or not self.forks.usable:
             return None
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        folder = str(self._paths(place).work)
-        request = {
-            "role": "worker",
-            "groups": [str(group) for group in self.groups.of(place.name)],
+        isolation = {
             "user": place.user if self.launch.users else None,
-            "log": str(run.pipe),
-            "folder": folder,
             "filter": self.launch.filter(nested=start.nested).hex(),
+            "groups": [str(group) for group in self.groups.of(place.name)],
             "limits": limits.as_resources(self._process_limits(start)),
-            "variables": {**start.variables, "PWD": folder},
-            "arguments": list(start.arguments),
         }
+        folder = str(self._paths(place).work)
+        process = {"folder": folder, "variables": {**start.variables, "PWD": folder}, "arguments": start.arguments}
+        request = {"role": "worker", "log": str(run.pipe), **isolation, **process}
         return self.forks.request(json.dumps(request).encode(), [channel.fileno()])
-
-    async def _wait_forked(self, connection: socket.socket) -> None:
-        """Wait until a child of the fork server handles the request. A server that does not reply is ended.
-
-        The stub then reads the end of its channel, and becomes the worker.
-        """
-        assert self.forks is not None, "it made the connection"
-        connection.setblocking(False)
-        try:
-            async with asyncio.timeout(_FORK_SECONDS):
-                forked = await asyncio.get_running_loop().sock_recv(connection, 64)
-        except (TimeoutError, OSError):
-            await asyncio.to_thread(self.forks.abort)
-            return
-        if forked:
-            self.forks.confirm()
 
     def forwards(self, policy: NetworkPolicy) -> bool:
         """Whether a sandbox with this policy has a network namespace, with a forwarder."""
