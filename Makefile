@@ -38,14 +38,24 @@ endef
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
+# The pages, which the gateway serves: all files that they are built from.
+PAGES := services/gateway/pages
+STATIC := services/gateway/gateway/static/index.html
+PAGE_SOURCES := $(shell find $(PAGES)/src $(PAGES)/public -type f ! -name schema.d.ts) \
+	$(addprefix $(PAGES)/,package.json package-lock.json vite.config.ts tsconfig.json index.html build.py) docs/openapi.json
+
 .PHONY: install
-install: $(INSTALLED) ## Install everything that is needed into .venv; instant when nothing changed.
+install: $(INSTALLED) $(STATIC) ## Install everything that is needed into .venv; instant when nothing changed.
 
 $(INSTALLED): requirements.lock pyproject.toml $(PROJECTS) | $(UV)
 	@$(uv_like_pip); \
 	test -x $(BIN)/python || $(UV) venv -q --python "$$($(PYTHON) -c '$(SUITABLE)')" $(VENV); \
 	$(UV) pip sync -q --require-hashes requirements.lock; \
 	$(UV) pip install -q --no-deps $(foreach project,$(PROJECTS),-e $(dir $(project)))
+	@touch $@
+
+$(STATIC): $(PAGE_SOURCES) | $(INSTALLED)
+	@$(BIN)/python $(PAGES)/build.py
 	@touch $@
 
 # A Debian without python3-venv may still have pip, and vice versa.
@@ -110,7 +120,7 @@ toolchains: install
 # the wheels for Sandherd's images; and for Prometheus.
 .PHONY: engines
 engines: install
-	@mkdir -p build; { for engine in docker prometheus images; do $(BIN)/python -m tests.engines.$$engine || true; done; } >build/engines.log 2>&1 &
+	@mkdir -p build; { for engine in docker prometheus images chromium; do $(BIN)/python -m tests.engines.$$engine || true; done; } >build/engines.log 2>&1 &
 
 HISTORIES ?= 3000
 .PHONY: histories

@@ -24,6 +24,7 @@ from tests.engines.packages import alone, fetched
 ROOT: Final = Path(__file__).parents[2]
 DOCKERFILE: Final = ROOT / "deploy" / "images" / "service" / "Dockerfile"
 SERVICES: Final = ("spawner", "event-ingest", "monitor", "message-relay", "gateway", "cli")
+_STATIC: Final = "services/gateway/gateway/static"
 _SENT: Final = ("requirements.lock", "LICENSE", "libs", "services", "deploy/images/service")
 _MINOR: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _LEFT_OUT: Final = ("test", "tests", "idlelib", "turtledemo", "tkinter", "lib2to3", "site-packages", "__pycache__")
@@ -147,6 +148,7 @@ def build_context() -> Iterator[Path]:
         for name in sorted(set(names)):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
+        shutil.copytree(ROOT / _STATIC, folder / _STATIC)
         shutil.copytree(wheels(), folder / "deploy/images/service/wheels", copy_function=os.link)
         shutil.copytree(fetched("git", *_GIT), folder / "deploy/images/service/debs")
         yield folder

@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from gateway.access import AccessError, Caller, TokenReader
+from gateway.pages import PAGE_HEADERS, Pages, is_page
 from gateway.problems import problem_of, problem_response
 from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.contracts.errors import Code, Problem
@@ -37,7 +38,7 @@ _HARDENED: Final = [
 
 
 class Guard:
-    """An ASGI application around the routes. Nothing of the API is shown to a request without a valid token."""
+    """An ASGI application around the routes. The API is shown to no request without a valid token; pages are."""
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class Guard:
         self._inner = inner
         self._tokens = tokens
         self._hosts = _LOOPBACK | {host.lower() for host in hosts}
+        self._pages = Pages()
         self._rates = RateLimiter(rate_of(per_second, _BURST_SECONDS))
         self._measured = measured
 
@@ -61,7 +63,8 @@ class Guard:
 
         async def hardened(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *_HARDENED]
+                more = PAGE_HEADERS if is_page(scope["path"]) else _HARDENED
+                message["headers"] = [*message.get("headers", ()), *more]
                 self._measured(message["status"], time.monotonic() - begun)
             await send(message)
 
@@ -80,6 +83,8 @@ class Guard:
             return problem_response(problem_of(Code.REFUSED, text, field="Host", remedy=remedy), 421), b""
         if scope["path"] == "/healthz":
             return Response("ok\n", media_type="text/plain"), b""
+        if is_page(scope["path"]):
+            return self._pages.response(scope["method"], scope["path"], headers), b""
         try:
             caller = await self._tokens().authenticate(headers.get("authorization", ""))
         except AccessError as error:

@@ -1,0 +1,9 @@
+import { mount } from "svelte";
+import "./shell/tokens.css";
+import "./shell/base.css";
+import App from "./App.svelte";
+import { applyTheme, storedTheme } from "./shell/theme";
+
+applyTheme(storedTheme());
+const target = document.getElementById("app");
+if (target) mount(App, { target });

@@ -1,0 +1,72 @@
+/** The tab's one stream of events, and who receives them. */
+
+import { type Connection, type LiveEvent, LiveStream } from "../api/live";
+
+export interface Receiver {
+  event?(event: LiveEvent): void;
+  /** Read the state again: at the beginning of a stream, and when it has not all events since. */
+  refresh?(): void;
+}
+
+const PROJECT = "/events/stream";
+
+class Live {
+  connection = $state.raw<Connection>("connecting");
+  #stream: LiveStream | null = null;
+  #url = "";
+  #receivers = new Set<Receiver>();
+  #signedOut: () => void = () => undefined;
+
+  /** Receive events while a page is shown; the result ends that. */
+  receive(receiver: Receiver): () => void {
+    this.#receivers.add(receiver);
+    return () => this.#receivers.delete(receiver);
+  }
+
+  /** `action` is called when the session has ended. */
+  onSignedOut(action: () => void): void {
+    this.#signedOut = action;
+  }
+
+  /** Follow the whole project, or one sandbox behind a position. */
+  follow(sandbox: string | null = null, after = ""): void {
+    const url = sandbox === null ? PROJECT : `/sandboxes/${encodeURIComponent(sandbox)}/events/stream`;
+    if (this.#stream && this.#url === url) return;
+    this.stop();
+    this.#url = url;
+    this.connection = "connecting";
+    let begun = false;
+    const refresh = () => {
+      for (const receiver of this.#receivers) receiver.refresh?.();
+    };
+    this.#stream = new LiveStream(
+      url,
+      {
+        event: (event) => {
+          for (const receiver of this.#receivers) receiver.event?.(event);
+        },
+        ready: () => {
+          if (!begun) refresh();
+          begun = true;
+        },
+        resync: () => {
+          begun = true;
+          refresh();
+        },
+        state: (state) => {
+          this.connection = state;
+          if (state === "signed-out") this.#signedOut();
+        },
+      },
+      after,
+    );
+  }
+
+  stop(): void {
+    this.#stream?.close();
+    this.#stream = null;
+    this.#url = "";
+  }
+}
+
+export const live = new Live();

@@ -1,0 +1,50 @@
+/** Who uses this page: the session of the browser, and its end. */
+
+import { ApiError, get } from "../api/client";
+import { live } from "./live.svelte";
+import { router } from "./router.svelte";
+
+const RANKS = ["read", "work", "approve", "operate"] as const;
+export type Role = (typeof RANKS)[number];
+
+export interface Session {
+  project: string;
+  name: string;
+  role: Role;
+  expires_at: string | null;
+}
+
+class CurrentSession {
+  /** Undefined until it is known; null if nobody is signed in. */
+  current = $state.raw<Session | null | undefined>(undefined);
+  problem = $state.raw<ApiError | null>(null);
+
+  /** Find out who uses the page. */
+  async load(): Promise<void> {
+    try {
+      this.current = (await get("get_session" as never, {})) as Session;
+      this.problem = null;
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      if (error.signedOut) this.end();
+      else if (error.status === 404) this.current = { project: "", name: "token", role: "operate", expires_at: null };
+      else this.problem = error;
+    }
+  }
+
+  /** Whether the user's role permits this. */
+  may(role: Role): boolean {
+    return !!this.current && RANKS.indexOf(this.current.role) >= RANKS.indexOf(role);
+  }
+
+  /** The session has ended: sign in, and return to this address. */
+  end(): void {
+    this.current = null;
+    live.stop();
+    if (router.route.page === "sign-in") return;
+    const here = location.pathname + location.search;
+    router.go(`/sign-in${here === "/" ? "" : `?return=${encodeURIComponent(here)}`}`, true);
+  }
+}
+
+export const session = new CurrentSession();
