@@ -1,7 +1,7 @@
 /** What each type of event adds to the timeline of a session. Everything in an event of a sandbox is hostile text. */
 
 import type { Envelope } from "../api/live";
-import { line } from "../parts/format";
+import { line, plain } from "../parts/format";
 import type { Tone } from "../parts/states";
 
 /** An event as lists have it. */
@@ -87,12 +87,13 @@ const approval = (data: Data) => `approval ${text(data["approval_id"], 200)}`;
 const finding = (data: Data) => (data["finding_id"] ? `finding ${text(data["finding_id"], 80)}` : "");
 
 const callEnd: Reader = (data) => {
-  const failed = data["is_error"] === true || data["failed"] === true || number(data["exit_code"]) !== 0;
+  const outcome = text(data["outcome"], 20) || "done";
+  const failed = data["is_error"] === true || number(data["exit_code"]) !== 0 || (outcome !== "ok" && outcome !== "done");
   return {
     kind: "call",
     group: data["tool_use_id"] ? call(data) : "",
     title: line(`${text(data["tool"], 80) || text(data["subagent_type"] ?? data["skill_name"], 80)} result`.trim()),
-    state: failed ? "failed" : "done",
+    state: failed ? (outcome === "ok" || outcome === "done" ? "failed" : outcome.replace("_", " ")) : "done",
     tone: failed ? "bad" : "good",
     duration: milliseconds(data["duration_ms"] ?? data["subagent_duration_ms"]),
     text: failed ? text(data["result"], 300) : "",
@@ -257,14 +258,14 @@ export function pieceOf(event: StoredEvent): Piece | null {
   const read = type === "agent.file_edited" ? edit(event, data) : (READERS[type] ?? other)(data, type);
   return {
     group: "",
-    title: "",
-    text: "",
     tone: "idle",
-    state: "",
     duration: null,
     file: null,
     nested: typeof data["parent_tool_use_id"] === "string",
     ...read,
+    title: line(read.title ?? "", 2 * TITLE),
+    text: plain(read.text ?? ""),
+    state: line(read.state ?? "", 40),
   };
 }
 

@@ -5,7 +5,7 @@ import { type Connection, type LiveEvent, LiveStream } from "../api/live";
 export interface Receiver {
   event?(event: LiveEvent): void;
   /** Read the state again: at the beginning of a stream, and when it has not all events since. */
-  refresh?(): void;
+  refresh?(position: string): void;
 }
 
 const PROJECT = "/events/stream";
@@ -36,8 +36,8 @@ class Live {
     this.#url = url;
     this.connection = "connecting";
     let begun = false;
-    const refresh = () => {
-      for (const receiver of this.#receivers) receiver.refresh?.();
+    const refresh = (position: string) => {
+      for (const receiver of this.#receivers) receiver.refresh?.(position);
     };
     this.#stream = new LiveStream(
       url,
@@ -45,13 +45,13 @@ class Live {
         event: (event) => {
           for (const receiver of this.#receivers) receiver.event?.(event);
         },
-        ready: () => {
-          if (!begun) refresh();
+        ready: (position) => {
+          if (!begun) refresh(position);
           begun = true;
         },
-        resync: () => {
+        resync: (position) => {
           begun = true;
-          refresh();
+          refresh(position);
         },
         state: (state) => {
           this.connection = state;
