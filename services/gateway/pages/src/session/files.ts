@@ -20,6 +20,8 @@ export interface ChangedFile {
   edits: Edit[];
 }
 
+const ORDER = new Intl.Collator("en", { numeric: true });
+
 /** The edits in events; others are left out. */
 export function editsOf(events: readonly StoredEvent[]): Edit[] {
   const found: Edit[] = [];
@@ -46,5 +48,5 @@ export function filesOf(edits: readonly Edit[], until = Number.POSITIVE_INFINITY
     file.binary ||= edit.binary;
     file.change = file.change === "created" && edit.change === "modified" ? "created" : edit.change;
   }
-  return [...files.values()].sort((one, other) => (one.path < other.path ? -1 : 1));
+  return [...files.values()].sort((one, other) => ORDER.compare(one.path, other.path));
 }

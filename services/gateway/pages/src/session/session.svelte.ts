@@ -70,6 +70,12 @@ export class SessionState {
     };
   }
 
+  /** Read and follow the history anew, after an error. */
+  reload(): void {
+    live.stop();
+    live.follow(this.id);
+  }
+
   async load(): Promise<void> {
     try {
       this.view = await get<"get_sandbox">(this.#path());
