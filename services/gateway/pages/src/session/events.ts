@@ -107,8 +107,7 @@ function delivery(state: string, tone: Tone): Reader {
     title: title(data["message_type"], data["sender_id"]),
     state,
     tone,
-    text: "",
-    ...(data["reason"] ? { duration: null, title: line(`${text(data["message_type"])}: ${text(data["reason"])}`, TITLE) } : {}),
+    text: text(data["reason"], 300),
   });
 }
 
