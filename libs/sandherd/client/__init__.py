@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         MonitorView,
         OutputChunk,
         ProjectField,
+        ProjectOverview,
         ProjectView,
         PruneResult,
         RequeueResult,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
         SecretDeleted,
         SecretList,
         SecretView,
+        StatisticsList,
         StoredEvent,
         Subscription,
         SubscriptionList,
@@ -77,6 +79,7 @@ if TYPE_CHECKING:
         TokenList,
         TokenView,
         Trajectory,
+        TranscriptEntry,
         UnsubscribeResult,
         UsageList,
     )
@@ -131,6 +134,7 @@ __all__ = [
     "PortForward",
     "Problem",
     "ProjectField",
+    "ProjectOverview",
     "ProjectView",
     "PruneResult",
     "ReceivedEvent",
@@ -151,6 +155,7 @@ __all__ = [
     "SendableMessageType",
     "ServiceAwayError",
     "Signal",
+    "StatisticsList",
     "StoredEvent",
     "Subscription",
     "SubscriptionList",
@@ -168,6 +173,7 @@ __all__ = [
     "TokenList",
     "TokenView",
     "Trajectory",
+    "TranscriptEntry",
     "UnsubscribeResult",
     "UsageList",
     "WorkSource",
@@ -215,7 +221,7 @@ _NAMES: Final = {
     "ProjectField ProjectView PruneResult RequeueResult "
     "SandboxView ScheduleDeleted ScheduleList ScheduleTriggered ScheduleView SecretDeleted "
     "SecretList SecretView StoredEvent Subscription SubscriptionList TaskView TerminalSize TokenList TokenView "
-    "Trajectory UnsubscribeResult UsageList",
+    "ProjectOverview StatisticsList TranscriptEntry Trajectory UnsubscribeResult UsageList",
     "sandherd.contracts.repositories": "Repository",
     "sandherd.contracts.resume": "Resume",
     "sandherd.contracts.schedules": "Overlap",

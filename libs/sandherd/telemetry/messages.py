@@ -97,6 +97,8 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("batch not stored, waiting for database", "The batch is stored later.", "Check Postgres."),
         _info("migration applied", "The database schema was changed."),
         _info("partitions created", "Partitions for the next days exist."),
+        _info("index of a partition created", "A large table has an index of this version for one more day."),
+        _warning("index of a partition not created, trying again", "Some requests are slow.", "Check Postgres."),
         _warning("stream purged", "The oldest messages were removed as the stream was full.", "Raise its limit."),
         _warning("purging oldest artifacts of sandbox", "One sandbox uses too much of the stream.", "End the sandbox."),
         _info("lease lost, purging stopped", "Another replica purges."),

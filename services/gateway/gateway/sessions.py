@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from gateway.downloads import DownloadSpace
 from gateway.event_stream import EventStreams
 from gateway.guard import CONTENT, caller_in
 from sandherd.bus.connection import Bus
+from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.client.connection import Connection
 from sandherd.client.herd import Herd
 from sandherd.contracts.names import new_name
@@ -31,6 +32,8 @@ class Backend:
     bus: Bus
     streams: EventStreams
     downloads: DownloadSpace
+    sign_ins: RateLimiter = field(default_factory=lambda: RateLimiter(rate_of(1, 10)))
+    """Sign-ins with the same token or code."""
 
 
 @dataclass(frozen=True)

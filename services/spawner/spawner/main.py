@@ -26,6 +26,7 @@ from sandherd.settings import Settings
 from spawner.access.refusals import MIB
 from spawner.access.request_handlers import make_handlers
 from spawner.access_tokens.answers import TokenRequestHandler
+from spawner.access_tokens.sessions import SessionRequestHandler
 from spawner.commands import Commands
 from spawner.forges.configuration import forges_of
 from spawner.forges.credential_report import credential_problems, log_credentials
@@ -229,6 +230,7 @@ class Spawner:
                 **BranchRequestHandler(live).handlers,
                 **PullRequestHandler(live).handlers,
                 **TokenRequestHandler(live).handlers,
+                **SessionRequestHandler(live).handlers,
             },
         )
         self._live = live

@@ -61,6 +61,7 @@ NO_NAMES: Final = {
     (r"^[^<>\x00-\x1f\x7f]+$",): "the name of a user, in the trailer of a commit",
     (r"^[^<>@\s\x00-\x1f\x7f]+@[^<>@\s\x00-\x1f\x7f]+$",): "the address of a user, in the trailer of a commit",
     (r"^[0-9a-f]{64}$",): "a digest",
+    ("^sh[cd]_[a-z0-9-]{1,63}_[A-Za-z0-9_-]{43}$",): "the text of a token or code; in keys its digest stands for it",
     (r"^[a-z][a-z0-9_]{1,39}$",): "a rule, which is compared with those that there are",
     (r"^[A-Za-z0-9+/]+=*$",): "what is sealed",
     (r"^U[A-Z2-7]{55}$",): "a public key",

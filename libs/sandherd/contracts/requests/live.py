@@ -107,6 +107,8 @@ class TaskFilter(Page):
     """Tasks that have all of these labels."""
     since: Moment | None = Field(default=None, exclude_if=lambda since: since is None)
     """Tasks that were submitted then or later."""
+    contains: Annotated[str, StringConstraints(max_length=200)] = Field(default="", exclude_if=lambda text: not text)
+    """Tasks whose name or text contains this, whatever the case of its letters. Empty: any."""
     sort: SortOrder = Field(default="newest", exclude_if=lambda sort: sort == "newest")
 
     @property
