@@ -29,7 +29,10 @@ async def publish_sandbox(broker: Broker, *, text: str, ended: bool = False) -> 
         TaskAssigned(sandbox=SANDBOX, waited_ms=3),
         TaskRunning(sandbox=SANDBOX, started_ms=400),
     ]
-    of_sandbox: list[EventData] = [SandboxRequested(runtime="process", requested_by="ada"), SandboxRunning(runtime="process")]
+    of_sandbox: list[EventData] = [
+        SandboxRequested(runtime="process", requested_by="ada"),
+        SandboxRunning(runtime="process"),
+    ]
     if ended:
         of_sandbox.append(SandboxTerminated(runtime="process", reason="completed", lived_seconds=600))
     async with broker.bus(Principal.SPAWNER) as bus:
@@ -57,15 +60,21 @@ class RecordedWorker:
         start = datetime.now(UTC) - timedelta(seconds=total)
         for first in range(0, total, _AT_ONCE):
             numbers = range(first, min(first + _AT_ONCE, total))
-            await asyncio.gather(*(self._send(found[number % len(found)], number // len(found), start + timedelta(seconds=number)) for number in numbers))
+            await asyncio.gather(
+                *(
+                    self._send(found[number % len(found)], number // len(found), start + timedelta(seconds=number))
+                    for number in numbers
+                )
+            )
 
     async def say(self, *datas: EventData) -> None:
         """Publish events that happen now."""
         for data in datas:
             self.published += 1
+            source = f"/sandherd/sandbox/{self._sandbox}"
             await self._bus.publish_event(
-                wrap(data, data.type, source=f"/sandherd/sandbox/{self._sandbox}", sequence=self.published, project=PROJECT,
-                     subject=self._sandbox, time=datetime.now(UTC), taskid=TASK, sandboxid=self._sandbox)
+                wrap(data, data.type, source=source, sequence=self.published, project=PROJECT, subject=self._sandbox,
+                     time=datetime.now(UTC), taskid=TASK, sandboxid=self._sandbox)
             )  # fmt: skip
 
     async def output(self, *texts: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import pytest
 from playwright.async_api import Page, expect
@@ -18,18 +18,32 @@ from sandherd.stack.broker import Broker
 from tests.engines.chromium import browser
 from tests.integration.gateway.conftest import gateway_of, herd_context, responds
 from tests.integration.operating.herds import running
+from tests.integration.pages.conftest import violations
 from tests.integration.pages.recorded_session import PROJECT, SANDBOX, RecordedWorker, publish_sandbox
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
-AXE: Final = Path(__file__).parents[3] / "services" / "gateway" / "pages" / "node_modules" / "axe-core" / "axe.min.js"
-VIOLATIONS: Final = "async () => (await axe.run(document)).violations.map(v => [v.id, v.nodes.map(n => n.html.slice(0, 300))])"
 HOSTILE: Final = (
     '<img src="https://attacker.example/x" onerror="window.executed=1">'
     "<script>window.executed=1</script>[x](javascript:window.executed=1)"
     "\x1b]52;c;ZXZpbA==\x07\x1b]8;;javascript:window.executed=1\x07link\x1b]8;;\x07\N{RIGHT-TO-LEFT OVERRIDE}gpj.exe"
 )
-TABS: Final = ("", "?tab=terminal", "?tab=files", "?tab=monitor", "?tab=attempts", "?tab=raw", "/replay", "/replay?view=terminal")
+EFFECTS: Final = """() => [window.executed ?? null,
+    document.querySelectorAll("main img, main script, main iframe").length,
+    [...document.querySelectorAll("main a")].filter((a) => !/^(https?|blob):/.test(a.href)).length]"""
+THEMES: Final[tuple[Literal["light"], Literal["dark"]]] = ("light", "dark")
+SHOWN: Final = {"?tab=monitor": "Findings", "?tab=attempts": "Attempt"}
+"""What a view without text of the sandbox shows."""
+TABS: Final = (
+    "",
+    "?tab=terminal",
+    "?tab=files",
+    "?tab=monitor",
+    "?tab=attempts",
+    "?tab=raw",
+    "/replay",
+    "/replay?view=terminal",
+)
 
 
 @dataclass
@@ -89,9 +103,12 @@ def numbered(first: int, last: int) -> list[AgentMessage]:
     return [AgentMessage(content=f"message {number}.", content_length=10) for number in range(first, last + 1)]
 
 
-async def test_session_page_shows_the_loss_of_its_gateway_and_misses_nothing(site: Site) -> None:
-    """The page opens at the end and is live. While the gateway is gone it shows that, and a message that can't be sent
-    stays in the box; then it catches up without gaps or duplicates, and sends the message once."""
+async def test_session_page_shows_a_loss_and_misses_nothing(site: Site) -> None:
+    """The page opens at the end and is live, catches up after a loss, and sends once what could not be sent.
+
+    While the gateway is gone it shows that, and the message stays in the box, marked as not sent. A rule of the
+    monitor is muted there, and evaluated again.
+    """
     page = site.page
     await page.goto(f"/sandboxes/{SANDBOX}")
     await expect(page.get_by_text("40 components are built.").first).to_be_visible()
@@ -114,6 +131,11 @@ async def test_session_page_shows_the_loss_of_its_gateway_and_misses_nothing(sit
     await page.get_by_role("button", name="Send again").click()
     await expect(page.get_by_label("Message to the agent")).to_have_value("")
     await expect(page.locator(".kind-input").filter(has_text="rejected")).to_have_count(1)  # there is no worker for it
+    await page.get_by_role("button", name="Monitor").click()
+    await page.get_by_role("button", name="Mute for 1 h").first.click()
+    await expect(page.get_by_text("muted")).to_have_count(1)
+    await page.get_by_role("button", name="Undo").click()
+    await expect(page.get_by_text("muted")).to_have_count(0)
 
 
 async def test_session_pages_are_inert_and_accessible(site: Site) -> None:
@@ -123,28 +145,38 @@ async def test_session_pages_are_inert_and_accessible(site: Site) -> None:
     await site.worker.say(
         AgentToolUse(tool=HOSTILE, tool_use_id="call-1", input={"command": HOSTILE, HOSTILE: HOSTILE}),
         AgentToolResult(tool_use_id="call-1", result=HOSTILE, is_error=True),
-        AgentFileEdited(file_path=f"src/{HOSTILE}", change_type="created", lines_added=1, diff_preview=f"@@ -0,0 +1 @@\n+{HOSTILE}\n"),
+        AgentFileEdited(
+            file_path=f"src/{HOSTILE}",
+            change_type="created",
+            lines_added=1,
+            diff_preview=f"@@ -0,0 +1 @@\n+{HOSTILE}\n",
+        ),
         AgentApprovalRequested(approval_id="appr-1", tool="Bash", input={"command": HOSTILE}, reason=HOSTILE),
         AgentMessage(content=HOSTILE, content_length=len(HOSTILE)),
     )
     foreign: list[str] = []
-    page.on("request", lambda one: foreign.append(one.url) if not one.url.startswith((f"http://127.0.0.1:{site.port}/", "blob:")) else None)
-    dialogs: list[str] = []
-    page.on("pageerror", lambda error: dialogs.append(str(error)))
+    own = (f"http://127.0.0.1:{site.port}/", "blob:")
+    page.on("request", lambda one: None if one.url.startswith(own) else foreign.append(one.url))
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
     found: list[object] = []
     for tab in TABS:
         await page.goto(f"/sandboxes/{SANDBOX}{tab}")
         await expect(page.get_by_text("Build the components of the shop").first).to_be_visible()
-        if not tab:
-            await expect(page.get_by_role("feed")).to_contain_text("<script>")
-            await page.locator(".kind-call .head").last.click()
-            await expect(page.locator(".details dl").first).to_be_visible()
-        elif tab.startswith("/replay"):
-            await page.get_by_role("slider").press("End")
-        await page.evaluate(AXE.read_text())
-        for theme in ("light", "dark"):
+        await _fill(page, tab)
+        for theme in THEMES:
             await page.emulate_media(color_scheme=theme)
-            found += [(tab, theme, *one) for one in await page.evaluate(VIOLATIONS)]
-        assert await page.evaluate("() => [window.executed ?? null, document.querySelectorAll('main img, main script, main iframe').length]") == [None, 0]
-        assert await page.evaluate("() => [...document.querySelectorAll('main a')].filter(a => !/^(https?|blob):/.test(a.href)).length") == 0
-    assert (found, foreign, dialogs) == ([], [], [])
+            found += [(tab, theme, one) for one in await violations(page)]
+        assert await page.evaluate(EFFECTS) == [None, 0, 0]
+    assert (found, foreign, errors) == ([], [], [])
+
+
+async def _fill(page: Page, tab: str) -> None:
+    """Wait until the hostile text is shown."""
+    if tab.startswith("/replay"):
+        await page.get_by_role("slider").press("End")
+    shown = page.get_by_role("feed") if not tab else page.locator("main")
+    await expect(shown).to_contain_text(SHOWN.get(tab, "<script>"))
+    if not tab:
+        await page.locator(".kind-call .head").last.click()
+        await expect(page.locator(".details dl").first).to_be_visible()
