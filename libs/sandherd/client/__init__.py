@@ -83,6 +83,7 @@ if TYPE_CHECKING:
         UnsubscribeResult,
         UsageList,
     )
+    from sandherd.contracts.requests.statistics import StatisticGroup
     from sandherd.contracts.resume import Resume
     from sandherd.contracts.schedules import Overlap
     from sandherd.contracts.states import ApprovalState, BranchState, SandboxState, TaskState
@@ -155,6 +156,7 @@ __all__ = [
     "SendableMessageType",
     "ServiceAwayError",
     "Signal",
+    "StatisticGroup",
     "StatisticsList",
     "StoredEvent",
     "Subscription",
@@ -223,6 +225,7 @@ _NAMES: Final = {
     "SecretList SecretView StoredEvent Subscription SubscriptionList TaskView TerminalSize TokenList TokenView "
     "ProjectOverview StatisticsList TranscriptEntry Trajectory UnsubscribeResult UsageList",
     "sandherd.contracts.repositories": "Repository",
+    "sandherd.contracts.requests.statistics": "StatisticGroup",
     "sandherd.contracts.resume": "Resume",
     "sandherd.contracts.schedules": "Overlap",
     "sandherd.contracts.states": "ApprovalState BranchState SandboxState TaskState",

@@ -72,6 +72,26 @@ Committer = Annotated[
 ]
 
 
+ProxyUrl = Annotated[
+    str,
+    StringConstraints(
+        max_length=300,
+        pattern=explained(
+            r"^https?://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?/?$",
+            "a URL without a path, as http://127.0.0.1:9402",
+        ),
+    ),
+]
+ListenAddress = Annotated[
+    str,
+    StringConstraints(
+        pattern=explained(
+            r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}$", "an address and a port, as 127.0.0.1:9402 or [::1]:9402"
+        )
+    ),
+]
+
+
 class RepositorySettings(BaseModel):
     """Which repositories tasks may name, and how the spawner fetches and pushes them."""
 
@@ -104,6 +124,12 @@ class RepositorySettings(BaseModel):
     names them; those of `SANDHERD_REPOSITORY_HOSTS` are permitted, too."""
     keep_mirrors: Annotated[Positive, Env("SANDHERD_KEEP_MIRRORS")] = 2_592_000
     """How long a mirror that no live branch needs stays after its last use."""
+
+    git_proxy_url: Annotated[ProxyUrl | None, Env("SANDHERD_GIT_PROXY_URL")] = None
+    """The git proxy as sandboxes reach it, as `http://127.0.0.1:9402`: tasks with `git_proxy` fetch and push by it. If
+    unset, there is none."""
+    git_proxy_listen: Annotated[ListenAddress, Env("SANDHERD_GIT_PROXY_LISTEN")] = "127.0.0.1:9402"
+    """The address on which the spawner serves the git proxy, if `git_proxy_url` is set. It has no TLS."""
 
     signing_key: Annotated[Path | None, Env("SANDHERD_SIGNING_KEY")] = None
     """The file with the private key of SSH, Ed25519 or RSA without a passphrase, that commits of sandboxes are signed

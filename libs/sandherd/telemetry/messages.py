@@ -172,6 +172,10 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "A task with a repository starts later; `sandherd tasks get` shows why.",
             "Check the repository's host and the credential.",
         ),
+        _info(
+            "request of a sandbox to its forge not completed",
+            "The git proxy sent a part of the response only: the client has left, or the forge did not complete it.",
+        ),
         _warning(
             "branch not handled, retrying",
             "Commits are added, a branch is pushed, or a pull request is opened, followed or merged, later.",

@@ -73,6 +73,7 @@ NO_NAMES: Final = {
 NO_PATTERN: Final = {
     "cursor": "checked against the question that it belongs to",
     "approval_id": "compared with what is stored",
+    "contains": "compared with what is stored",
     "source": "compared with what is stored",
     "files.*": "the content of a file",
     "types.*": "compared with the types that there are",

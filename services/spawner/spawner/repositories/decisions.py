@@ -108,8 +108,14 @@ def received(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> B
         return record
     if record.state is not BranchState.LIVE:
         return _too_late(record, commits, record.state, now)
-    waiting = (*(one for one in record.received if one.sandbox != commits.sandbox), commits)[-MAX_RECEIVED:]
+    replaced = () if commits.partial else [one for one in record.received if _replaces(commits, one)]
+    waiting = (*(one for one in record.received if one not in replaced), commits)[-MAX_RECEIVED:]
     return record.model_copy(update={"received": waiting, "updated_at": now})
+
+
+def _replaces(later: ReceivedCommits, earlier: ReceivedCommits) -> bool:
+    """Whether the later save of a sandbox has what the earlier one has. A push waits for its own result."""
+    return earlier.sandbox == later.sandbox and not earlier.partial
 
 
 def saved(
@@ -132,7 +138,7 @@ def saved(
     commit, bundle = (signed.commit, signed.bundle) if signed else (commits.commit, commits.bundle)
     changes = {
         "commit": commit,
-        "unsigned": commits.commit if signed else None,
+        "unsigned": commits.commit if commit != commits.commit else None,
         "bundle": bundle,
         "objects_in": _with_objects(record, commits) if with_objects else record.objects_in,
         "size": size,

@@ -5,7 +5,6 @@ A mirror is a cache: what a branch's record names can be restored from its repos
 
 import asyncio
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -24,7 +23,7 @@ from spawner.repositories.lfs import LfsObjects, has_objects, remove_unused, res
 from spawner.repositories.lfs_pointers import Pointer
 from spawner.repositories.mirror import NO_COMMIT, Accept, Mirror, folder_bytes
 from spawner.repositories.mirror_limits import UNLIMITED, MirrorLimits, collection_is_due
-from spawner.repositories.paths import SCRATCH, mirror_path, mirrors_of
+from spawner.repositories.paths import SCRATCH, mirror_path, mirrors_of, scratch_folder
 from spawner.repositories.record import BranchRecord, repository_key
 from spawner.repositories.submodules import SubmoduleFetcher
 
@@ -68,9 +67,8 @@ class Mirrors:
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """A folder for files of any size, beside the mirrors: the temporary folder may be small, or memory."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self.folder, prefix=SCRATCH) as folder:
-            yield Path(folder)
+        with scratch_folder(self.folder) as folder:
+            yield folder
 
     def remove_scratch(self, before: float) -> None:
         """Remove the scratch folders that a killed spawner left before this time, in seconds since the epoch."""

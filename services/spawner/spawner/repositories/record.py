@@ -27,10 +27,12 @@ class ReceivedCommits(BaseModel):
     task: SafeName
     commit: str
     bundle: ArtifactRef
+    partial: bool = False
+    """Whether the bundle has only what comes after the branch as it was: it is of a push, and not of a save."""
 
 
 class SignedCommits(BaseModel):
-    """What the spawner has made of a bundle by signing its commits."""
+    """What the spawner has made of a bundle: by signing its commits, or by adding what a partial one leaves out."""
 
     model_config = ConfigDict(frozen=True)
 
