@@ -284,7 +284,7 @@ function edit(event: StoredEvent, data: Data): Partial<Piece> & { kind: Kind } {
 function other(data: Data, type: string): Partial<Piece> & { kind: Kind } {
   const bad = /failed|refused|rejected|error|conflicted/.test(type);
   const domain = type.split(".", 1)[0];
-  if (domain === "monitor") return found(data, type);
+  if (domain === "monitor" && !bad) return found(data, type);
   const detail = text(data["reason"] ?? data["error"] ?? data["branch"] ?? data["message"], TITLE);
   const title = line(`${domain === "agent" ? "" : `${domain} `}${name(type)}${detail ? `: ${detail}` : ""}`, TITLE);
   return { kind: bad ? "error" : domain === "sandbox" || domain === "task" ? "state" : "other", title, tone: bad ? "bad" : "idle" };
