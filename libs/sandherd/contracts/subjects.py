@@ -130,6 +130,7 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "revoke_token", _USERS, "Revoke an access token of the HTTP API, or end a session."),
     _request(_P.SPAWNER, "create_code", _USERS, "Create a one-time code for a browser."),
     _request(_P.SPAWNER, "create_session", _GATEWAY, "Create a browser's session for a valid token or code."),
+    _request(_P.SPAWNER, "sign_in", _GATEWAY, "Create a browser's session for a user of the OpenID provider."),
     _request(_P.SPAWNER, "end_session", _GATEWAY, "End a browser's session."),
     _request(_P.SPAWNER, "projects", _USERS, "List projects, with their limits and defaults."),
     _request(_P.SPAWNER, "set_project", frozenset({_P.OPERATOR}), "Create or change a project."),

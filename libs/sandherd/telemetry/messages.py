@@ -120,6 +120,12 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
     "gateway": (
         _info("serving the HTTP API", "The API accepts requests, at `http_port`."),
         _warning("events not read, retrying", "Streams of events of one project wait.", _BROKER),
+        _warning(
+            "sign-in refused",
+            "By an OpenID provider, for the reason in `reason`: none of its users, no groups of the "
+            "settings, a response to another sign-in, or no response.",
+            "See `error`, and docs/gateway.md.",
+        ),
         _error("request to the API failed", "The gateway replied with status 500.", "Report it."),
     ),
     "monitor": (
@@ -182,6 +188,10 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "Check the repository's host and the credential.",
         ),
         _info("credential of a forge found", "The spawner starts with it; a token that is stored later is used, too."),
+        _info(
+            "mirror begins with another project's", "The rest is fetched from the repository (SANDHERD_SHARE_MIRRORS)."
+        ),
+        _info("mirror of another project not used", "All is fetched from the repository; `error` states why."),
         _info("mirror removed", "No live branch needed the mirror of a repository; it is fetched again when one does."),
         _warning("mirror not repacked", "It uses more disk than it needs, until the next day."),
         _warning("mirrors not checked, retrying", "Mirrors that are not needed stay for ten more minutes.", _BROKER),

@@ -3,6 +3,7 @@
 import hashlib
 import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, get_args
@@ -19,7 +20,8 @@ from sandherd.contracts.records import AccessRole, SharedAccessToken, TokenKind
 _FORM: Final = re.compile(r"(sh[dsc])_([a-z0-9][a-z0-9-]{0,62})_[A-Za-z0-9_-]{43}")
 _KINDS: Final[dict[TokenKind, str]] = {"token": "shd", "session": "shs", "code": "shc"}
 """How the text of each kind begins: none can be used as another one."""
-_RANK: Final = {role: rank for rank, role in enumerate(get_args(AccessRole))}
+RANK: Final[Mapping[AccessRole, int]] = {role: rank for rank, role in enumerate(get_args(AccessRole))}
+"""The order of the roles."""
 
 
 class AccessError(Exception):
@@ -85,7 +87,7 @@ def caller_of(record: SharedAccessToken | None, credential: Credential, now: dat
 
 def check_role(caller: Caller, needed: AccessRole) -> None:
     """Raise `AccessError` unless the caller's role is the needed one or a higher one."""
-    if _RANK[caller.role] < _RANK[needed]:
+    if RANK[caller.role] < RANK[needed]:
         text = f"this needs a token with the role {needed}; {caller.token} has {caller.role}"
         remedy = f"create one with `sandherd tokens create NAME --role {needed}`"
         raise AccessError(problem_of(Code.REFUSED, text, remedy=remedy), 403)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from gateway.access import AccessError
 from gateway.browsers import COOKIE
 from gateway.problems import problem_of, problem_response
-from gateway.routes import herd, history, sandboxes, session, tasks
+from gateway.routes import herd, history, sandboxes, session, sign_in, tasks
 from gateway.routes.replies import PREFIX, PROBLEMS
 from gateway.sessions import Backend
 from sandherd.client.errors import HerdError
@@ -44,7 +44,8 @@ def application(backend: Callable[[], Backend]) -> FastAPI:
         separate_input_output_schemas=False,
     )
     app.state.backend = backend
-    for router in (herd.router, tasks.router, sandboxes.router, session.router, history.router):
+    routers = (herd.router, tasks.router, sandboxes.router, session.router, sign_in.router, history.router)
+    for router in routers:
         app.include_router(router, prefix=PREFIX, responses=PROBLEMS)
     _handle_errors(app)
     return app

@@ -41,6 +41,8 @@ PAGE_HEADERS: Final = [
     ),
 ]
 """Headers of pages and their files. Terminals need inline styles; scripts are files only."""
+STRICT_TRANSPORT: Final = (b"strict-transport-security", b"max-age=31536000")
+"""The header by which browsers use https only from then on."""
 
 
 def presented(headers: Headers) -> Credential:
@@ -59,12 +61,12 @@ def presented(headers: Headers) -> Credential:
     return credential_of("session", cookie)
 
 
-def cookie_in(headers: Headers) -> str | None:
-    """The session's text in the cookies of a request. Raises `AccessError` if there are several: one is not of here."""
+def cookie_in(headers: Headers, wanted: str = COOKIE) -> str | None:
+    """The value of a cookie of a request. Raises `AccessError` if there are several: one is not of here."""
     pairs = [pair.strip().partition("=") for line in headers.getlist("cookie") for pair in line.split(";")]
-    found = [value for name, _, value in pairs if name == COOKIE]
+    found = [value for name, _, value in pairs if name == wanted]
     if len(found) > 1:
-        text = f"there are {len(found)} cookies {COOKIE}"
+        text = f"there are {len(found)} cookies {wanted}"
         raise AccessError(problem_of(Code.REFUSED, text, field="Cookie", remedy="delete the cookies of this host"), 400)
     return found[0] if found else None
 
@@ -83,9 +85,9 @@ def check_origin(headers: Headers) -> None:
         raise AccessError(problem_of(Code.REFUSED, text, field=field, remedy=remedy), 403)
 
 
-def session_cookie(text: str, seconds: int) -> str:
-    """The header `Set-Cookie` for a session of this lifetime."""
-    return f"{COOKIE}={text}; Max-Age={seconds}; {_ATTRIBUTES}"
+def session_cookie(text: str, seconds: int, name: str = COOKIE) -> str:
+    """The header `Set-Cookie` for a session of this lifetime, or another value."""
+    return f"{name}={text}; Max-Age={seconds}; {_ATTRIBUTES}"
 
 
 def ended_cookie() -> str:

@@ -5,12 +5,13 @@ import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from gateway.access import AccessError, Caller, TokenReader
-from gateway.browsers import API_HEADERS, PAGE_HEADERS, check_origin, presented
+from gateway.browsers import API_HEADERS, PAGE_HEADERS, STRICT_TRANSPORT, check_origin, presented
 from gateway.pages import Pages, is_page
 from gateway.problems import problem_of, problem_response
 from sandherd.bus.rate_limit import RateLimiter, rate_of
@@ -32,15 +33,19 @@ _HOST: Final = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 _BURST_SECONDS: Final = 2.0
 _SMALL_BODY: Final = 4 * 1024
 """The same without a credential."""
-_PUBLIC: Final = frozenset({("POST", "/api/v1/session")})
-"""Requests to the API that need no credential."""
+_PUBLIC: Final = frozenset(
+    {
+        ("POST", "/api/v1/session"),
+        ("GET", "/api/v1/sign-in"),
+        ("GET", "/api/v1/sign-in/oidc"),
+        ("GET", "/api/v1/sign-in/oidc/callback"),
+    }
+)
+"""Requests to the API that need no credential. The two of OpenID are navigations, which another site may begin."""
 
 
 class Guard:
-    """An ASGI application around the routes. Nothing of the API is shown to a request without a valid credential.
-
-    Pages and their files are public: they contain no data of a herd.
-    """
+    """An ASGI application around the routes. The API is shown to no request without a credential; pages are."""
 
     def __init__(
         self,
@@ -48,16 +53,18 @@ class Guard:
         tokens: Callable[[], TokenReader],
         *,
         hosts: frozenset[str],
+        secure: bool = False,
         per_second: float,
         measured: Callable[[int, float], None],
     ) -> None:
-        """`measured` is called with the status and the seconds of each response."""
+        """`secure`: browsers use the gateway by https only. `measured` gets status and seconds of each response."""
         self._inner = inner
         self._tokens = tokens
         self._hosts = _LOOPBACK | {host.lower() for host in hosts}
         self._pages = Pages()
         self._rates = RateLimiter(rate_of(per_second, _BURST_SECONDS))
         self._measured = measured
+        self._transport = [STRICT_TRANSPORT] if secure else []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -66,7 +73,7 @@ class Guard:
 
         async def hardened(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *own]
+                message["headers"] = [*message.get("headers", ()), *own, *self._transport]
                 self._measured(message["status"], time.monotonic() - begun)
             await send(message)
 
@@ -103,7 +110,8 @@ class Guard:
     async def _authenticated(self, scope: Scope, headers: Headers) -> Caller | None:
         """The caller, who is in the scope then; None for a public request. Raises `AccessError`."""
         if (scope["method"], scope["path"]) in _PUBLIC:
-            check_origin(headers)
+            if scope["method"] != "GET":
+                check_origin(headers)
             return None
         credential = presented(headers)
         if credential.kind == "session":
@@ -117,6 +125,11 @@ def is_known_host(header: str, hosts: frozenset[str]) -> bool:
     """Whether a header `Host` names the gateway; the port is not compared: a proxy may have another one."""
     form = _HOST.fullmatch(header.lower())
     return form is not None and form[1] in hosts
+
+
+def hosts_of(url: str | None) -> frozenset[str]:
+    """The host in the gateway's own address."""
+    return frozenset({host} if url and (host := urlsplit(url).hostname) else ())
 
 
 def caller_in(scope: Scope) -> Caller:

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 from uuid import UUID
 
 from fastapi import Depends, Header, Request
@@ -20,6 +20,9 @@ from sandherd.client.herd import Herd
 from sandherd.contracts.names import new_name
 from sandherd.contracts.records import AccessRole
 
+if TYPE_CHECKING:
+    from gateway.oidc.sign_in import OidcSignIn
+
 IDEMPOTENCY: Final = "Idempotency-Key"
 Key = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,255}$")]
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -34,6 +37,8 @@ class Backend:
     downloads: DownloadSpace
     sign_ins: RateLimiter = field(default_factory=lambda: RateLimiter(rate_of(1, 10)))
     """Sign-ins with the same token or code."""
+    oidc: "OidcSignIn | None" = None
+    """Sign-in by an OpenID provider, if the settings have one."""
 
 
 @dataclass(frozen=True)

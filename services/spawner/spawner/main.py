@@ -232,7 +232,7 @@ class Spawner:
                 **BranchRequestHandler(live).handlers,
                 **PullRequestHandler(live).handlers,
                 **TokenRequestHandler(live).handlers,
-                **SessionRequestHandler(live).handlers,
+                **SessionRequestHandler(live, self._settings).handlers,
             },
         )
         self._live = live

@@ -27,7 +27,10 @@ def open_(  # one parameter per option
     *,
     role: Role = "operate",
     url: Annotated[
-        str | None, typer.Option("--url", metavar="URL", help="Address of the gateway [default: the local stack's].")
+        str | None,
+        typer.Option(
+            "--url", metavar="URL", help="Address of the gateway [default: gateway_url, or the local stack's]."
+        ),
     ] = None,
     show: Annotated[bool, typer.Option("--print", help="Print the link, and open no browser.")] = False,
     project: Project = None,
@@ -47,9 +50,8 @@ def open_(  # one parameter per option
 
     async def work(herd: "Herd") -> int:
         page = "/" if target is None else f"/sandboxes/{await sandbox_of(herd, target)}"
-        address = _address(context, url)
         new = await herd.create_code(checked_role(role), user=_user(context))
-        link = f"{address}/sign-in#{urlencode({'code': new.text, 'next': page})}"
+        link = f"{_address(context, url or new.view.url)}/sign-in#{urlencode({'code': new.text, 'next': page})}"
         if output.is_json:
             document(output, {"url": link, "expires_at": new.view.expires_at})
         elif show or not _opened(context.home, link):
@@ -66,7 +68,10 @@ def _address(context: "Context", url: str | None) -> str:
     found = url or _local_address(context)
     if found is None or not found.startswith(("http://", "https://")):
         raise HerdError.of(
-            Code.INVALID_FIELD, "the address of the gateway is unknown", field="url", remedy="name it with --url"
+            Code.INVALID_FIELD,
+            "the address of the gateway is unknown",
+            field="url",
+            remedy="name it with --url, or set SANDHERD_GATEWAY_URL",
         )
     return found.removesuffix("/").removesuffix("/api/v1")
 

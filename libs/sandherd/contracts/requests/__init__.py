@@ -195,6 +195,7 @@ if TYPE_CHECKING:
         EndSession,
         ListTokens,
         RevokeToken,
+        SignIn,
         SignInCode,
         TokenList,
         TokenView,
@@ -249,7 +250,8 @@ _NAMES: Final = {
     "PurgeArtifacts PurgeEvents PurgeResult",
     "subscriptions": "AskSubscriptions Subscribe Subscription SubscriptionList Unsubscribe UnsubscribeResult",
     "terminal": "INPUT_BYTES InputAccepted TerminalSize",
-    "tokens": "CreateCode CreateSession CreateToken EndSession ListTokens RevokeToken SignInCode TokenList TokenView",
+    "tokens": "CreateCode CreateSession CreateToken EndSession ListTokens RevokeToken SignIn "
+    "SignInCode TokenList TokenView",
     "transcript": "AskTranscript Transcript TranscriptEntry",
     "usage": "AskUsage GroupUsage Usage UsageList",
     "worker": "AskPeers Fetch Peer PeerList WorkerDownload WorkerExec WorkerExecInput WorkerExecKill WorkerExecStatus "

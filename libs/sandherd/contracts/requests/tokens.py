@@ -81,6 +81,8 @@ class SignInCode(Model):
     """A one-time code for a browser is stored."""
 
     expires_at: Moment
+    url: str | None = None
+    """The address of the gateway in browsers, if the settings have it."""
 
 
 class CreateCode(Request[SignInCode]):
@@ -116,3 +118,17 @@ class EndSession(Request[TokenView]):
     Answer: ClassVar[type[BaseModel]] = TokenView
     type: ClassVar[str] = "spawner.end_session"
     sha256: Digest
+
+
+class SignIn(Request[TokenView]):
+    """Create a browser's session for a user whom the OpenID provider of the herd's settings has identified.
+
+    It is refused by a spawner without such a setting.
+    """
+
+    Answer: ClassVar[type[BaseModel]] = TokenView
+    type: ClassVar[str] = "spawner.sign_in"
+    sha256: Digest
+    """The SHA-256 of the session's whole text."""
+    role: AccessRole
+    user: User

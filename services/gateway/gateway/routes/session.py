@@ -63,11 +63,11 @@ async def sign_in(request: Request, body: SignInBody) -> JSONResponse:
     if excess:
         raise HerdError(too_often(excess))
     text = new_text("session", credential.project)
-    created = await _connection(backend, credential.project).request(
+    created = await own_connection(backend, credential.project).request(
         CreateSession(sha256=hashlib.sha256(text.encode()).hexdigest(), proof=proof)
     )
-    await _end_earlier(backend, request)
-    return signed_in(created, text)
+    await end_earlier(backend, request)
+    return JSONResponse(_view(created).model_dump(mode="json"), headers={"Set-Cookie": cookie_of(created, text)})
 
 
 @router.get("/session")
@@ -88,21 +88,23 @@ async def sign_out(session: Reader) -> Response:
     return Response(status_code=204, headers={"Set-Cookie": ended_cookie()})
 
 
-def signed_in(created: TokenView, text: str) -> JSONResponse:
-    """The response that gives a browser its session."""
+def cookie_of(created: TokenView, text: str) -> str:
+    """The header that gives a browser its session."""
     left = math.floor((created.expires_at - datetime.now(UTC)).total_seconds())
-    view = SessionView(
-        project=created.project, name=created.user or created.name, role=created.role, expires_at=created.expires_at
-    )
-    return JSONResponse(view.model_dump(mode="json"), headers={"Set-Cookie": session_cookie(text, max(0, left))})
+    return session_cookie(text, max(0, left))
 
 
-async def _end_earlier(backend: Backend, request: Request) -> None:
+def _view(created: TokenView) -> SessionView:
+    name = created.user or created.name
+    return SessionView(project=created.project, name=name, role=created.role, expires_at=created.expires_at)
+
+
+async def end_earlier(backend: Backend, request: Request) -> None:
     """End the session that the browser had; the new one is valid also if this fails."""
     earlier = _earlier(request)
     if earlier is not None:
         with suppress(HerdError):
-            await _connection(backend, earlier.project).request(EndSession(sha256=earlier.digest))
+            await own_connection(backend, earlier.project).request(EndSession(sha256=earlier.digest))
 
 
 def _earlier(request: Request) -> Credential | None:
@@ -112,5 +114,6 @@ def _earlier(request: Request) -> Credential | None:
     return None
 
 
-def _connection(backend: Backend, project: str) -> Connection:
+def own_connection(backend: Backend, project: str) -> Connection:
+    """Requests of the gateway itself, about a project."""
     return Connection.over(backend.bus, project, issuer=f"/sandherd/gateway/{new_name('req')}")

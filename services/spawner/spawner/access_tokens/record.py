@@ -7,7 +7,7 @@ from pydantic import AwareDatetime
 from sandherd.contracts.events.base import Digest
 from sandherd.contracts.names import SafeName, new_name
 from sandherd.contracts.records import AccessRole, TokenKind
-from sandherd.contracts.requests import CreateCode, CreateToken, TokenView
+from sandherd.contracts.requests import CreateCode, CreateToken, SignIn, TokenView
 from sandherd.contracts.requests.tokens import CODE_LIFETIME, SESSION_LIFETIME
 from spawner.records.record import Record
 
@@ -97,4 +97,19 @@ def session_of(proof: TokenRecord, sha256: str, now: AwareDatetime) -> TokenReco
         kind="session",
         user=f"token:{proof.token}" if by_token else proof.user,
         issued_by=proof.sha256 if by_token else None,
+    )
+
+
+def session_of_user(project: str, request: SignIn, now: AwareDatetime) -> TokenRecord:
+    """The record of a session for a user of the OpenID provider."""
+    return TokenRecord(
+        project=project,
+        token=new_name("session"),
+        sha256=request.sha256,
+        role=request.role,
+        created_at=now,
+        expires_at=now + timedelta(seconds=SESSION_LIFETIME),
+        created_by="OpenID provider",
+        kind="session",
+        user=request.user,
     )

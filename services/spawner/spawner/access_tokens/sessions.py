@@ -6,15 +6,16 @@ from datetime import datetime
 from typing import Any, Final
 
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import CreateCode, CreateSession, EndSession, Request, SignInCode, TokenView
+from sandherd.contracts.requests import CreateCode, CreateSession, EndSession, Request, SignIn, SignInCode, TokenView
 from sandherd.service.requests import Answerer, IncomingRequest
+from sandherd.settings import Settings
 from spawner.access_tokens.answers import one_project, remove_all, valid_of
-from spawner.access_tokens.record import TokenRecord, code_of, session_of
+from spawner.access_tokens.record import TokenRecord, code_of, session_of, session_of_user
 from spawner.live_state import LiveState
 from spawner.records.availability import available
 from spawner.records.store import StoredRecord
 
-ANSWERED: Final[Mapping[type[Request[Any]], int]] = {CreateCode: 1, CreateSession: 1, EndSession: 1}
+ANSWERED: Final[Mapping[type[Request[Any]], int]] = {CreateCode: 1, CreateSession: 1, EndSession: 1, SignIn: 1}
 """The requests handled here, and the maximum of each that a replica handles concurrently."""
 MAX_CODES: Final = 20
 """Maximum one-time codes of a project that are valid at the same time."""
@@ -28,13 +29,20 @@ _AGAIN: Final = "sign in again, with a valid token or with `sandherd open`"
 class SessionRequestHandler:
     """The handlers of requests about sessions. Raise `ContractError`."""
 
-    def __init__(self, live: LiveState) -> None:
+    def __init__(self, live: LiveState, settings: Settings) -> None:
         self._live = live
+        self._url = settings.gateway_url
+        self._has_provider = settings.oidc_issuer is not None
 
     @property
     def handlers(self) -> dict[type[Request[Any]], Answerer]:
         """The handlers, one for each request in `ANSWERED`."""
-        return {CreateCode: self.create_code, CreateSession: self.create, EndSession: self.end}
+        return {
+            CreateCode: self.create_code,
+            CreateSession: self.create,
+            EndSession: self.end,
+            SignIn: self.sign_in,
+        }
 
     async def create_code(self, incoming: IncomingRequest[CreateCode]) -> SignInCode:
         """Store a one-time code; what has expired in the project is deleted."""
@@ -45,7 +53,7 @@ class SessionRequestHandler:
                 text = f"the project has {MAX_CODES} codes that are not used"
                 raise ContractError(Code.REFUSED, text, remedy="retry in a minute")
             held, _ = await self._live.tokens.create(code_of(project, incoming.request, now))
-        return SignInCode(expires_at=held.record.expires_at)
+        return SignInCode(expires_at=held.record.expires_at, url=self._url)
 
     async def create(self, incoming: IncomingRequest[CreateSession]) -> TokenView:
         """Create a session for the holder of a token or code. A code is deleted first, so that it is used once."""
@@ -62,6 +70,16 @@ class SessionRequestHandler:
                     self._live, [created]
                 )  # it was revoked meanwhile, perhaps before this session was seen
                 raise _refused("the access token was revoked")
+        return created.record.view()
+
+    async def sign_in(self, incoming: IncomingRequest[SignIn]) -> TokenView:
+        """Create a session for a user whom the gateway has identified, if the settings name a provider for that."""
+        project = one_project(incoming.project)
+        if not self._has_provider:
+            text = "there is no OpenID provider"
+            raise ContractError(Code.REFUSED, text, remedy="set SANDHERD_OIDC_ISSUER for the spawner, too")
+        with available("tokens"):
+            created = await self._create(session_of_user(project, incoming.request, self._live.now()))
         return created.record.view()
 
     async def end(self, incoming: IncomingRequest[EndSession]) -> TokenView:
