@@ -1,15 +1,18 @@
-"""Questions about the history: statistics, the state of a project, transcripts."""
+"""Questions about the history: statistics, the state of a project, transcripts, comparisons, search."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sandherd.client import queries
 from sandherd.client.connection import Connection
 from sandherd.client.errors import checked_name, made
 from sandherd.contracts import requests
+from sandherd.contracts.requests.search import MAX_HITS
 
 if TYPE_CHECKING:
+    from sandherd.contracts.requests.search import TextKind
     from sandherd.contracts.requests.statistics import StatisticGroup
 
 SECONDS: Final = 30.0
@@ -60,3 +63,41 @@ class HistoryOperations:
         async for page in queries.pages(self.connection.request, question):
             for entry in page.entries:
                 yield entry
+
+    async def compare(self, first: str, second: str) -> "requests.Comparison":
+        """Two sandboxes side by side: types of events, turns, tools, files, cost and time."""
+        names = checked_name(first, "first"), checked_name(second, "second")
+        return await self.connection.request(requests.AskComparison(first=names[0], second=names[1]), timeout=SECONDS)
+
+    async def search(
+        self,
+        text: str,
+        *,
+        limit: int = 100,
+        kinds: Sequence["TextKind"] = (),
+        sandbox: str | None = None,
+        task: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> "AsyncIterator[requests.SearchHit]":
+        """At most `limit` events whose texts have all words, newest first. `"…"` are words next to each other.
+
+        `-word` excludes, and `or` is between alternatives.
+        """
+        question = made(
+            requests.AskSearch,
+            text=text,
+            kinds=list(kinds),
+            sandbox=None if sandbox is None else checked_name(sandbox, "sandbox"),
+            task=None if task is None else checked_name(task, "task"),
+            since=since,
+            until=until,
+            limit=min(limit, MAX_HITS),
+        )
+        left = limit
+        async for page in queries.pages(partial(self.connection.request, timeout=SECONDS), question):
+            for hit in page.hits[:left]:
+                yield hit
+            left -= len(page.hits)
+            if left <= 0:
+                return

@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Final
 
-from sandherd.client.errors import HerdError, checked_name
+from sandherd.client import queries
+from sandherd.client.errors import HerdError, checked_name, made
 from sandherd.client.sandboxes.operations import SandboxOperations
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
@@ -12,8 +13,9 @@ from sandherd.contracts.subjects import ARTIFACT
 from sandherd.lazy_imports import LazyModule
 
 if TYPE_CHECKING:
-    from sandherd.client import artifacts, repository_upload, task_work
+    from sandherd.client import artifacts, file_history, repository_upload, task_work
     from sandherd.client.artifacts import EventArtifact
+    from sandherd.client.file_history import FileContent
     from sandherd.client.repositories import local, source
     from sandherd.client.repositories.local import LocalRepository
     from sandherd.client.repositories.source import RepositorySource
@@ -27,12 +29,16 @@ if TYPE_CHECKING:
     from sandherd.contracts.repositories import ProjectRepository, Repository
 else:  # on first use: most programs transfer no files
     artifacts = LazyModule("sandherd.client.artifacts")
+    file_history = LazyModule("sandherd.client.file_history")
     local = LazyModule("sandherd.client.repositories.local")
     repository_upload = LazyModule("sandherd.client.repository_upload")
     source = LazyModule("sandherd.client.repositories.source")
     task_work = LazyModule("sandherd.client.task_work")
     transfer = LazyModule("sandherd.client.sandboxes.transfer")
     resume = LazyModule("sandherd.client.tasks.resume")
+
+VERSIONS: Final = 200
+"""How many versions of files are requested at once."""
 
 
 class TaskFiles(SandboxOperations):
@@ -109,6 +115,24 @@ class TaskFiles(SandboxOperations):
         """
         owner = _owner(reference, self.connection.project)
         await transfer.fetch(self.connection, owner, reference, out, moved or transfer.silent)
+
+    async def file_versions(
+        self, sandbox: str, path: str | None = None, *, diffs: bool = False
+    ) -> "AsyncIterator[requests.FileVersion]":
+        """The versions of the files that the agent in a sandbox has changed, or of one, in the order of the changes."""
+        name = checked_name(sandbox, "sandbox")
+        question = made(requests.AskFileVersions, sandbox=name, file_path=path, diffs=diffs, limit=VERSIONS)
+        async for page in queries.pages(self.connection.request, question):
+            for version in page.versions:
+                yield version
+
+    async def file_version(self, sandbox: str, path: str, number: int | None = None) -> "FileContent":
+        """A version of a file, by default the last: its diff, and its content if the sandbox has created it."""
+        versions = [one async for one in self.file_versions(sandbox, path, diffs=True)]
+        return await file_history.FileHistory(versions, self._diff_of).at(number)
+
+    async def _diff_of(self, version: "requests.FileVersion") -> str | None:
+        return await file_history.diff_of(version, self.artifact)
 
     async def _with_repository(
         self, task: str, spec: "TaskSpec", repository: "RepositorySource | LocalRepository | str | Path"

@@ -17,11 +17,14 @@ from event_ingest.migrator import read_migrations
 from event_ingest.partition_indexes import PartitionIndexes
 from event_ingest.queries.approvals import list_approvals
 from event_ingest.queries.audit import audit_events
+from event_ingest.queries.comparison import compare_sandboxes
 from event_ingest.queries.dead_letters import list_dead_letters
 from event_ingest.queries.events import list_events
+from event_ingest.queries.file_versions import list_file_versions
 from event_ingest.queries.output import list_output
 from event_ingest.queries.pages import RESERVED_REPLY_BYTES
 from event_ingest.queries.records import list_sandboxes, list_tasks
+from event_ingest.queries.search import search_events
 from event_ingest.queries.statistics import count_statistics, show_overview
 from event_ingest.queries.subscriptions import Subscriptions
 from event_ingest.queries.trajectory import read_trajectory
@@ -33,10 +36,13 @@ from event_ingest.subscription_watch import SubscriptionWatch
 from sandherd.contracts.requests import (
     AskApprovals,
     AskAudit,
+    AskComparison,
     AskDead,
     AskEvents,
+    AskFileVersions,
     AskOutput,
     AskOverview,
+    AskSearch,
     AskStatistics,
     AskSubscriptions,
     AskTrajectory,
@@ -104,6 +110,9 @@ def _register_history_requests(service: Service, database: Database) -> None:
         AskTrajectory: read_trajectory,
         AskUsage: add_up_usage,
         AskStatistics: count_statistics,
+        AskComparison: compare_sandboxes,
+        AskSearch: search_events,
+        AskFileVersions: list_file_versions,
     }
     lane = _light_lane(service.settings)
     for request, query in light.items():

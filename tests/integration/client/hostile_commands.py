@@ -46,6 +46,9 @@ ASKING: dict[Words, list[str]] = {
     ("overview",): [],
     ("stats",): [],
     ("transcript",): [SANDBOX],
+    ("compare",): [SANDBOX, SANDBOX],
+    ("search",): ["word"],
+    ("replay",): [SANDBOX, "--speed", "1000000"],
     ("sandboxes", "list"): [],
     ("sandboxes", "get"): [SANDBOX],
     ("sandboxes", "logs"): [SANDBOX],
@@ -134,10 +137,11 @@ FOLLOWING: frozenset[Words] = frozenset({("run",), ("events",), ("logs",)})
 """What shows live events or output until their end."""
 NAMED: frozenset[Words] = frozenset(
     {
-        ("up",), ("down",), ("status",), ("services", "logs"), ("provision",), ("backup",), ("restore",), ("replay",),
+        ("up",), ("down",), ("status",), ("services", "logs"), ("provision",), ("backup",), ("restore",), ("reread",),
         ("credentials", "create"), ("credentials", "revoke"), ("harness", "install"), ("harness", "list"),
         ("image", "build"), ("image", "context"), ("identity", "init"), ("identity", "push"), ("config", "show"),
         ("context", "list"), ("context", "show"), ("context", "add"), ("context", "use"), ("context", "remove"),
+        ("webhooks", "secret"), ("webhooks", "deliver"),
     }
 )  # fmt: skip
-"""Local commands: they show nothing that a sandbox or another project has written."""
+"""Local commands: they show nothing that a sandbox or another project has written, but ids and types of events."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from event_ingest.partition_indexes import create_missing, missing_indexes
+from event_ingest.partition_indexes import NAMES, create_missing, missing_indexes
 from event_ingest.queries.statistics import count_statistics, show_overview
 from event_ingest.queries.transcript import read_transcript
 from sandherd.contracts.errors import Code, ContractError
@@ -142,12 +142,13 @@ async def test_partitions_get_their_indexes_while_events_are_stored(history: Any
     """Without it, and with one that is not complete: then each partition has a valid index, and the table, too."""
     await history.hear(turn(script, "sbx-1", 1))
     async with history.database.maintaining() as connection:
-        definition = await connection.fetchval("select pg_get_indexdef('events_of_activity'::regclass)")
-        await connection.execute("drop index events_of_activity")
-        await connection.execute(definition.replace(" ON public.events", " ON ONLY public.events"))
+        for name in NAMES:
+            definition = await connection.fetchval("select pg_get_indexdef($1::regclass)", name)
+            await connection.execute(f"drop index {name}")
+            await connection.execute(definition.replace(" ON public.events", " ON ONLY public.events"))
         missing = await missing_indexes(connection)
         partitions = await connection.fetchval("select count(*) from pg_inherits where inhparent = 'events'::regclass")
-        assert len(missing) == partitions
+        assert len(missing) == len(NAMES) * partitions
         await connection.execute(missing[0].statements[0])
         await connection.execute(
             f"update pg_index set indisvalid = false where indexrelid = '{missing[0].name}'::regclass"

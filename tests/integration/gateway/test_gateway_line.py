@@ -6,7 +6,10 @@ from typing import Any
 from tests.integration.gateway.conftest import Api
 from tests.patience import PATIENCE
 
-SPEC: dict[str, Any] = {"text": "talk", "harness": {"kind": "command", "argv": ["sh", "-c", "echo hello"]}}
+SPEC: dict[str, Any] = {
+    "text": "talk",
+    "harness": {"kind": "command", "argv": ["sh", "-c", "echo hello | tee greeting.txt"]},
+}
 
 
 async def test_task_from_submission_to_result_over_http(api: Api) -> None:
@@ -38,10 +41,35 @@ async def test_task_from_submission_to_result_over_http(api: Api) -> None:
     assert "hello" in output["chunks"][0]["text"]
     for path in ("tasks", "sandboxes", "events", f"sandboxes/{sandbox}", f"sandboxes/{sandbox}/events",
                  f"sandboxes/{sandbox}/trajectory", "approvals", "monitor/report", "budgets", "branches", "audit",
+                 "overview", "statistics?by=day", f"comparison?first={sandbox}&second={sandbox}", "search?text=talk",
+                 f"sandboxes/{sandbox}/transcript", f"sandboxes/{sandbox}/file-versions",
                  "dead-letters", "health", "sandboxes/health"):  # fmt: skip
         status, found, _ = await api.call("GET", f"/api/v1/{path}")
         assert status == 200, (path, found)
+    await _check_history(api, sandbox, task["task"])
     for method, path in (("POST", "events"), ("GET", "messages")):
         status, found, _ = await api.call(method, f"/api/v1/sandboxes/{sandbox}/{path}")
         assert (status, found["code"]) == (410, "refused")
     assert (await api.call("POST", f"/api/v1/tasks/{task['task']}/cancel"))[0] == 409
+
+
+async def _check_history(api: Api, sandbox: str, task: str) -> None:
+    """What the history knows of the task, and its typed refusals."""
+    overview = (await api.call("GET", "/api/v1/overview"))[1]
+    assert overview["tasks"]["completed"] == 1
+    assert sum(bucket["events"] for bucket in overview["buckets"]) > 0
+    [hit] = [one for one in (await api.call("GET", "/api/v1/search?text=TALK"))[1]["hits"] if one["entity"] == task]
+    assert (hit["type"], hit["snippet"], hit["matches"]) == ("task.submitted", "talk", [{"start": 0, "end": 4}])
+    query = f"/api/v1/sandboxes/{sandbox}/file-version?file_path=greeting.txt"
+    status, found, _ = await api.call("GET", query)
+    assert (status, found["content"], found["verified"]) == (200, "hello\n", True), found
+    for path, refusal in (
+        ("search?text=-talk", (422, "invalid_field")),
+        (f"search?text=talk&cursor={'A' * 24}", (422, "invalid_field")),
+        ("overview?seconds=2000000", (422, "invalid_field")),
+        (f"comparison?first={sandbox}&second=sbx-none", (404, "not_found")),
+        ("sandboxes/sbx-none/transcript", (404, "not_found")),
+        (query.removeprefix("/api/v1/") + "&number=9", (404, "not_found")),
+    ):
+        status, found, _ = await api.call("GET", f"/api/v1/{path}")
+        assert (status, found["code"]) == refusal, (path, found)

@@ -58,6 +58,7 @@ def wanted_commands() -> set[str]:
         "harness": "install list",
         "image": "build context",
         "subscriptions": "create list delete",
+        "webhooks": "secret deliver",
         "credentials": "create revoke",
         "secrets": "set list delete",
         "tokens": "create list revoke",
@@ -69,8 +70,8 @@ def wanted_commands() -> set[str]:
         "identity": "init push",
     }
     single = "up down status run exec agent-server cp ls runtimes events trajectory logs send audit doctor provision"
-    single += " backup restore replay files diff top costs port-forward open"
-    single += " overview stats transcript"
+    single += " backup restore reread files diff top costs port-forward open"
+    single += " overview stats transcript compare search replay"
     found = set(single.split()) | {"config show"}
     return found | {f"{group} {verb}" for group, verbs in groups.items() for verb in verbs.split()}
 

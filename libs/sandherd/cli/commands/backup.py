@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 BACKUP_EXAMPLE = example("sandherd backup ./monday", "sandherd backup ./monday --identity herd/identity -o json")
 RESTORE_EXAMPLE = example("sandherd restore ./monday", "sandherd restore ./monday --identity herd/identity")
-REPLAY_EXAMPLE = example("sandherd replay", "sandherd replay --identity herd/identity -o json")
+REREAD_EXAMPLE = example("sandherd reread", "sandherd reread --identity herd/identity -o json")
 Keys = Annotated[
     Path | None,
     typer.Option("--identity", metavar="DIR", help="Folder with the herd's keys [default: the local stack's]."),
@@ -95,7 +95,7 @@ def restore(
     return 0
 
 
-def replay(ctx: typer.Context, *, identity: Keys = None, output: Output = Format.TABLE) -> int:
+def reread(ctx: typer.Context, *, identity: Keys = None, output: Output = Format.TABLE) -> int:
     """Make event-ingest read every event again that the broker still stores.
 
     For a restored database that is older than the broker's streams. No event is stored twice.

@@ -1,8 +1,9 @@
-"""`sandherd overview`, `stats` and `transcript`: the state of a project, and what agents did."""
+"""`sandherd overview`, `stats`, `transcript`, `compare`, `search` and `replay`: what agents did."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +16,21 @@ _SANDBOX = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya"
 OVERVIEW_EXAMPLE = example("sandherd overview", "sandherd overview --minutes 1440 -o json")
 STATS_EXAMPLE = example("sandherd stats --by model --since 7d", "sandherd stats --by day --since 30d -o json")
 TRANSCRIPT_EXAMPLE = example(f"sandherd transcript {_SANDBOX}", f"sandherd transcript {_SANDBOX} --no-results -o json")
+COMPARE_EXAMPLE = example(f"sandherd compare {_SANDBOX} sbx-01kahc5x3tf8b9n2m4r6v8w0yb")
+SEARCH_EXAMPLE = example(
+    "sandherd search 'connection refused'", "sandherd search 'src/app.py -test' --kind diff --since 7d -o json"
+)
+REPLAY_EXAMPLE = example(f"sandherd replay {_SANDBOX} --speed 10", f"sandherd replay {_SANDBOX} --cast session.cast")
+LONGEST = 1_000_000.0
+
+
+class TextOf(StrEnum):
+    """What is searched."""
+
+    MESSAGE = "message"
+    COMMAND = "command"
+    DIFF = "diff"
+    OUTPUT = "output"
 
 
 class StatisticBy(StrEnum):
@@ -99,3 +115,88 @@ def transcript(
         return 0
 
     return talk(ctx, sandbox_named(sandbox, act), project=project)
+
+
+def compare(
+    ctx: typer.Context,
+    first: SandboxOrTask,
+    second: SandboxOrTask,
+    *,
+    project: Project = None,
+    output: NamelessOutput = Format.TABLE,
+) -> int:
+    """Show two sandboxes side by side: cost and time, types of events, tools, turns and files.
+
+    SAME is whether a file has the same content in both now.
+    """
+    from sandherd.cli.names import sandbox_of
+    from sandherd.cli.render.comparison import show_comparison
+    from sandherd.cli.session import talk
+
+    async def work(herd: "Herd") -> int:
+        names = await sandbox_of(herd, first), await sandbox_of(herd, second)
+        show_comparison(await herd.compare(*names), output)
+        return 0
+
+    return talk(ctx, work, project=project)
+
+
+def search(
+    ctx: typer.Context,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Words; in quotes those next to each other.")],
+    *,
+    kinds: Annotated[
+        list[TextOf] | None, typer.Option("--kind", help="Only messages, commands, diffs or output; repeatable.")
+    ] = None,
+    within: Annotated[
+        str | None,
+        typer.Option("--in", metavar="SANDBOX|TASK", help="Only this sandbox, or this task and its sandboxes."),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="WHEN", help="Only since then: 10m, 2h, 7d, or ISO 8601.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number of hits.", min=1, max=1000)] = 20,
+    project: Project = None,
+    output: NamelessOutput = Format.TABLE,
+) -> int:
+    """Search messages, commands, diffs and output for words, newest first.
+
+    A hit has all words; `-word` excludes, `or` is between alternatives. Case and punctuation do not matter. Results of
+    calls are searched, but not the output of the terminal, which is stored for some hours only (`sandherd logs`).
+    """
+    from sandherd.cli.names import full_name, kind_of
+    from sandherd.cli.parse.moments import moment
+    from sandherd.cli.render.comparison import show_hits
+    from sandherd.cli.session import talk
+
+    start = moment(since, datetime.now(UTC))
+
+    async def work(herd: "Herd") -> int:
+        scope: dict[str, Any] = {} if within is None else {kind_of(within): await full_name(herd, within)}
+        found = herd.search(text, limit=limit, kinds=[kind.value for kind in kinds or []], since=start, **scope)
+        show_hits([hit async for hit in found], output)
+        return 0
+
+    return talk(ctx, work, project=project)
+
+
+def replay(
+    ctx: typer.Context,
+    sandbox: SandboxOrTask,
+    *,
+    speed: Annotated[float, typer.Option("--speed", help="How many times as fast.", min=0.01, max=LONGEST)] = 1.0,
+    cast: Annotated[
+        Path | None, typer.Option("--cast", metavar="FILE", help="Write an asciicast v2 file instead, for asciinema.")
+    ] = None,
+    project: Project = None,
+    output: NamelessOutput = Format.TABLE,
+) -> int:
+    """Play a session again: the output of its terminal, messages, calls and results, each at its time.
+
+    Pauses are at most 2 s. The output of the terminal is stored for some hours only; without it the rest is played.
+    `sandherd monitor replay` is about rules, and `sandherd reread` about events that the broker stores.
+    """
+    from sandherd.cli import session_replay
+    from sandherd.cli.session import talk
+
+    return talk(ctx, session_replay.replay(sandbox, speed=speed, cast=cast, output=output), project=project)

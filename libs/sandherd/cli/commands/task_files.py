@@ -1,23 +1,46 @@
-"""`sandherd files` and `diff`: what a task has left."""
+"""`sandherd files` and `diff`: what a task has left, and how its files have changed."""
+
+from typing import Annotated
 
 import typer
 
-from sandherd.cli.options import Format, NamelessOutput, Output, Project, TaskName, example
+from sandherd.cli.options import Format, NamelessOutput, Output, Project, SandboxOrTask, TaskName, example
 
 _TASK = "task-01kahc5x3tf8b9n2m4r6v8w0ya"
-FILES_EXAMPLE = example(f"sandherd files {_TASK}", f"sandherd cp {_TASK}:out/report.html .")
+FILES_EXAMPLE = example(
+    f"sandherd files {_TASK}", f"sandherd cp {_TASK}:out/report.html .", f"sandherd files {_TASK} --versions"
+)
 DIFF_EXAMPLE = example(f"sandherd diff {_TASK}")
 
 
-def files(ctx: typer.Context, task: TaskName, project: Project = None, output: Output = Format.TABLE) -> int:
+def files(
+    ctx: typer.Context,
+    task: SandboxOrTask,
+    *,
+    versions: Annotated[
+        bool, typer.Option("--versions", help="List how files have changed, of a sandbox or of a task's last one.")
+    ] = False,
+    path: Annotated[
+        str | None, typer.Option("--path", metavar="PATH", help="Only this file; implies --versions.")
+    ] = None,
+    number: Annotated[
+        int | None, typer.Option("--version", metavar="N", help="Show this version of the file at --path.", min=1)
+    ] = None,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
     """List the files that a task has left: the work tree that its last attempt has stored.
 
     It is stored if the task was submitted with --dir or --keep-work, or has failed. `sandherd cp TASK:PATH DST` copies
-    from it.
+    from it. Versions are from the events of the agent, which has the content of files that it created, and else diffs.
     """
-    from sandherd.cli import task_results
+    from sandherd.cli import session_replay, task_results
     from sandherd.cli.session import talk
 
+    if number is not None and path is None:
+        raise typer.BadParameter("--version needs --path")
+    if versions or path is not None:
+        return talk(ctx, session_replay.versions(task, path, number, output), project=project)
     return talk(ctx, task_results.files(task, output), project=project)
 
 

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from sandherd.client.herd import Herd
     from sandherd.client.sync.loop_thread import LoopThread
-    from sandherd.contracts.requests import ProjectOverview, StatisticsList, TranscriptEntry
+    from sandherd.contracts.requests import Comparison, ProjectOverview, SearchHit, StatisticsList, TranscriptEntry
+    from sandherd.contracts.requests.search import TextKind
     from sandherd.contracts.requests.statistics import StatisticGroup
 
 
@@ -49,4 +50,29 @@ class SyncHistoryOperations:
         """What the agent in a sandbox and its users wrote, what it called, and what came back, over all pages."""
         return self._loop.iterate(
             lambda: self._inner.transcript(sandbox, thoughts=thoughts, results=results, newest_first=newest_first)
+        )
+
+    def compare(self, first: str, second: str) -> Comparison:
+        """Two sandboxes side by side: types of events, turns, tools, files, cost and time."""
+        return self._loop.run(lambda: self._inner.compare(first, second))
+
+    def search(
+        self,
+        text: str,
+        *,
+        limit: int = 100,
+        kinds: Sequence[TextKind] = (),
+        sandbox: str | None = None,
+        task: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Generator[SearchHit]:
+        """At most `limit` events whose texts have all words, newest first. `"…"` are words next to each other.
+
+        `-word` excludes, and `or` is between alternatives.
+        """
+        return self._loop.iterate(
+            lambda: self._inner.search(
+                text, limit=limit, kinds=kinds, sandbox=sandbox, task=task, since=since, until=until
+            )
         )

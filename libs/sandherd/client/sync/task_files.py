@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import IO
 
     from sandherd.client.artifacts import EventArtifact
+    from sandherd.client.file_history import FileContent
     from sandherd.client.repositories.local import LocalRepository
     from sandherd.client.repositories.source import RepositorySource
     from sandherd.client.sandboxes.transfer import Moved
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from sandherd.client.work_source import WorkSource
     from sandherd.contracts.events import ArtifactRef
     from sandherd.contracts.repositories import Repository
+    from sandherd.contracts.requests import FileVersion
 
 
 class SyncTaskFiles(SyncSandboxOperations):
@@ -61,6 +63,14 @@ class SyncTaskFiles(SyncSandboxOperations):
         `invalid_field` if it is of another project or no artifact's, and `not_found` if it is no longer stored.
         """
         return self._loop.run(lambda: self._inner.artifact(reference, out, moved=moved))
+
+    def file_versions(self, sandbox: str, path: str | None = None, *, diffs: bool = False) -> Generator[FileVersion]:
+        """The versions of the files that the agent in a sandbox has changed, or of one, in the order of the changes."""
+        return self._loop.iterate(lambda: self._inner.file_versions(sandbox, path, diffs=diffs))
+
+    def file_version(self, sandbox: str, path: str, number: int | None = None) -> FileContent:
+        """A version of a file, by default the last: its diff, and its content if the sandbox has created it."""
+        return self._loop.run(lambda: self._inner.file_version(sandbox, path, number))
 
     def artifacts(self, *, task: str | None = None, sandbox: str | None = None) -> Generator[EventArtifact]:
         """What the stored events of a task and its sandboxes, or of one sandbox, refer to, oldest first."""

@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from sandherd.contracts.requests.branches import (
         BranchList,
         BranchView,
+        CheckPullRequests,
         DeleteBranch,
         ListBranches,
         MergeBranch,
         OpenPullRequest,
+        PullRequestChecks,
         PushBranch,
     )
     from sandherd.contracts.requests.budgets import BudgetLine, BudgetList, GrantBudget, ListBudgets, SetBudget
@@ -55,6 +57,14 @@ if TYPE_CHECKING:
         PortWrite,
         Upload,
         UploadChunk,
+    )
+    from sandherd.contracts.requests.comparison import (
+        AskComparison,
+        ComparedFile,
+        ComparedSandbox,
+        ComparedTool,
+        ComparedTurn,
+        Comparison,
     )
     from sandherd.contracts.requests.dead_letters import (
         AskDead,
@@ -83,6 +93,7 @@ if TYPE_CHECKING:
         Part,
         PartKind,
     )
+    from sandherd.contracts.requests.file_versions import AskFileVersions, FileVersion, FileVersions
     from sandherd.contracts.requests.history import (
         AskAudit,
         AskEvents,
@@ -150,6 +161,7 @@ if TYPE_CHECKING:
         SetSchedule,
         TriggerSchedule,
     )
+    from sandherd.contracts.requests.search import AskSearch, SearchHit, SearchResult, TextMatch
     from sandherd.contracts.requests.secrets import (
         DeleteSecret,
         ListSecrets,
@@ -223,17 +235,20 @@ _NAMES: Final = {
     "ExecState FileEntry FileList FileRead FileWritten",
     "approvals": "ApprovalList ApprovalView AskApprovals",
     "base": "REQUESTS TIMEOUT_HEADER Page Reply Request",
-    "branches": "BranchList BranchView DeleteBranch ListBranches MergeBranch OpenPullRequest PushBranch",
+    "branches": "BranchList BranchView CheckPullRequests DeleteBranch ListBranches "
+    "MergeBranch OpenPullRequest PullRequestChecks PushBranch",
     "budgets": "BudgetLine BudgetList GrantBudget ListBudgets SetBudget",
     "catalogue": "Catalogue ListRuntimes Mount Orphan Profile Prune PruneResult RuntimeView",
     "client": "Download DownloadChunk Exec ExecInput ExecKill ExecStatus ListFiles PortRead PortWrite Upload "
     "UploadChunk",
     "monitor_report": "AskMonitorReport HindranceView MonitorReport NeedView ProjectReport SteeredView",
+    "comparison": "AskComparison ComparedFile ComparedSandbox ComparedTool ComparedTurn Comparison",
     "dead_letters": "AskDead DeadLetter DeadLetters Requeue RequeueEventIngest RequeueMessageRelay RequeueMonitor "
     "RequeueResult "
     "RequeueSpawner",
     "diagnostics": "BROKER_DATA FORGE_CREDENTIALS GIT MIRRORS ConsumerBacklog Examination Examine ExamineEventIngest "
     "ExamineGateway ExamineMessageRelay ExamineMonitor ExamineSpawner Part PartKind",
+    "file_versions": "AskFileVersions FileVersion FileVersions",
     "history": "AskAudit AskEvents AskOutput AskTrajectory Audit EventList Gap HeartbeatSummary Output OutputChunk "
     "PastSandboxes PastTasks SourceAudit StoredEvent Trajectory",
     "live": "AskCredential CredentialGrant LiveSandboxes LiveTasks SandboxList SandboxView TaskList TaskView",
@@ -243,6 +258,7 @@ _NAMES: Final = {
     "projects": "LimitView ListProjects ProjectDefaults ProjectField ProjectLimits ProjectList ProjectView SetProject",
     "schedules": "DeleteSchedule ListSchedules PauseSchedule ScheduleDeleted ScheduleList ScheduleRun "
     "ScheduleTriggered ScheduleView SetSchedule TriggerSchedule",
+    "search": "AskSearch SearchHit SearchResult TextMatch",
     "secrets": "DeleteSecret ListSecrets SecretDeleted SecretList SecretView SetSecret",
     "statistics": "AskOverview AskStatistics GroupStatistics UserNeed ProjectOverview RateBucket Statistics "
     "StatisticsList",

@@ -1,5 +1,6 @@
-"""What happened in the project: its state and rates, statistics, transcripts."""
+"""What happened in the project: state and rates, statistics, transcripts, comparisons, search, versions of files."""
 
+import asyncio
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
@@ -7,14 +8,23 @@ from fastapi import APIRouter, Query
 from gateway.bodies import part_of
 from gateway.routes.replies import Name
 from gateway.sessions import Reader, Session
-from sandherd.client.errors import made
+from sandherd.client.errors import HerdError, made
+from sandherd.client.file_history import FileContent
 from sandherd.client.history import SECONDS
+from sandherd.contracts.errors import Code
+from sandherd.contracts.model import Number
 from sandherd.contracts.requests import (
+    AskComparison,
+    AskFileVersions,
     AskOverview,
+    AskSearch,
     AskStatistics,
     AskTranscript,
+    Comparison,
+    FileVersions,
     ProjectOverview,
     Request,
+    SearchResult,
     StatisticsList,
     Transcript,
 )
@@ -25,6 +35,9 @@ _WAIT: Final = SECONDS / 2
 """Seconds that a response may take, which is less than the deadline of an exchange."""
 OverviewQuery: Any = part_of(AskOverview, "OverviewQuery", without=_NONE)
 StatisticsQuery: Any = part_of(AskStatistics, "StatisticsQuery", without=_NONE)
+ComparisonQuery: Any = part_of(AskComparison, "ComparisonQuery", without=_NONE)
+SearchQuery: Any = part_of(AskSearch, "SearchQuery", without=_NONE)
+FileVersionsQuery: Any = part_of(AskFileVersions, "FileVersionsQuery", without=frozenset({"sandbox"}))
 TranscriptQuery: Any = part_of(AskTranscript, "TranscriptQuery", without=frozenset({"sandbox"}))
 
 
@@ -53,3 +66,37 @@ async def transcript(session: Reader, sandbox: Name, which: Annotated[Transcript
     """What the agent and its users wrote, what it called, and what came back. Texts are to be shown as plain text."""
     found: Transcript = await _reply(session, AskTranscript, which, sandbox=sandbox)
     return found
+
+
+@router.get("/comparison")
+async def comparison(session: Reader, which: Annotated[ComparisonQuery, Query()]) -> Comparison:
+    """Two sandboxes side by side: types of events, turns, tools, files, cost and time."""
+    found: Comparison = await _reply(session, AskComparison, which)
+    return found
+
+
+@router.get("/search")
+async def search(session: Reader, which: Annotated[SearchQuery, Query()]) -> SearchResult:
+    """Events with all words of `text`, newest first. Snippets are to be shown as plain text."""
+    found: SearchResult = await _reply(session, AskSearch, which)
+    return found
+
+
+@router.get("/sandboxes/{sandbox}/file-versions")
+async def file_versions(session: Reader, sandbox: Name, which: Annotated[FileVersionsQuery, Query()]) -> FileVersions:
+    """The versions of the files that the agent has changed, in the order of the changes."""
+    found: FileVersions = await _reply(session, AskFileVersions, which, sandbox=sandbox)
+    return found
+
+
+@router.get("/sandboxes/{sandbox}/file-version")
+async def file_version(
+    session: Reader, sandbox: Name, file_path: Annotated[str, Query(max_length=4096)], number: Number | None = None
+) -> FileContent:
+    """A version of a file, by default the last: its diff, and its content if the file was created in the sandbox."""
+    try:
+        async with asyncio.timeout(_WAIT):
+            return await session.herd.file_version(sandbox, file_path, number)
+    except TimeoutError:
+        text = f"the content of {file_path[:200]} was not put together in time"
+        raise HerdError.of(Code.UNAVAILABLE, text, remedy="request its diffs") from None

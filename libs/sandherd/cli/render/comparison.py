@@ -1,0 +1,120 @@
+"""The tables of `sandherd compare`, `search` and `files --versions`."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from sandherd.cli.options import Format
+from sandherd.cli.render import console
+from sandherd.cli.render.console import Paint
+from sandherd.cli.render.table import Column
+from sandherd.cli.stderr import complain
+from sandherd.client.terminal_text import visible_line, write_text
+from sandherd.contracts.requests import (
+    ComparedFile,
+    ComparedSandbox,
+    ComparedTool,
+    ComparedTurn,
+    Comparison,
+    FileVersion,
+    SearchHit,
+)
+
+VERSIONS: Final = ("FILE", "VERSION", "CHANGE", "LINES", "TURN", Column("TIME", 2), Column("SHA-256", 1, cut=True))
+_TOTALS: Final = ("", "FIRST", "SECOND")
+SideT = TypeVar("SideT")
+
+
+def show_comparison(found: Comparison, output: Format) -> None:
+    """Show two sandboxes side by side."""
+    if output.is_json:
+        console.document(output, found)
+        return
+    wide = output is Format.WIDE
+    first, second = _facts(found.first), _facts(found.second)
+    console.table(_TOTALS, [[name, first[name], second[name]] for name in first], wide=wide)
+    tables: list[tuple[str, list[list[object]]]] = [
+        ("TYPE", [[row.type, row.first, row.second] for row in found.types]),
+        ("TOOL", [_row(row.tool, row.first, row.second, _tool) for row in found.tools]),
+        ("TURN", [_row(row.turn, row.first, row.second, _turn) for row in found.turns]),
+        ("FILE", [_row(row.file_path, row.first, row.second, _file, row.same_content) for row in found.files]),
+    ]
+    for name, rows in tables:
+        if rows:
+            write_text("")
+            header = (name, "FIRST", "SECOND", *(["SAME"] if name == "FILE" else []))
+            console.table(header, rows, wide=wide)
+    if found.cut:
+        complain("not all rows are shown: a reply can't have more")
+
+
+def _facts(side: ComparedSandbox) -> dict[str, object]:
+    return {
+        "sandbox": side.sandbox,
+        "task": side.task,
+        "state": side.state,
+        "seconds": side.seconds,
+        "cost": console.money(side.cost_micro_usd),
+        "events": side.events,
+        "turns": side.turns,
+        "tool calls": side.tool_calls,
+        "errors": side.errors,
+        "input tokens": side.input_tokens,
+        "output tokens": side.output_tokens,
+        "lines": f"+{side.lines_added} −{side.lines_removed}",
+    }
+
+
+def _row(
+    key: object, first: SideT | None, second: SideT | None, text: Callable[[SideT], str], *more: object
+) -> list[object]:
+    return [key, *(None if one is None else text(one) for one in (first, second)), *more]
+
+
+def _tool(one: ComparedTool) -> str:
+    failed = f", {one.failed} failed" if one.failed else ""
+    return f"{one.calls}{failed}, {one.milliseconds / 1000:.1f} s"
+
+
+def _turn(one: ComparedTurn) -> str:
+    return f"{one.tool_calls} calls, {one.seconds:.1f} s, {console.money(one.cost_micro_usd)}"
+
+
+def _file(one: ComparedFile) -> str:
+    return f"{one.change_type} ×{one.changes} +{one.lines_added} −{one.lines_removed}"
+
+
+def show_hits(hits: Sequence[SearchHit], output: Format) -> None:
+    """Show hits: time, place and kind of each, and its snippet below with the words in bold."""
+    if output.is_json:
+        console.answer(output, {"hits": hits}, (), [])
+        return
+    if not hits:
+        write_text("none")
+    paint = Paint.for_screen()
+    for hit in hits:
+        time = hit.time.astimezone().isoformat(" ", "seconds")
+        write_text(f"{paint(time, 'dim')} {hit.entity} {hit.kind} {hit.type} #{hit.stream_sequence}")
+        write_text(f"    {marked(hit, paint)}")
+
+
+def marked(hit: SearchHit, paint: Paint) -> str:
+    """The snippet in one line, with its matches painted. Pure."""
+    parts, end = [], 0
+    for match in hit.matches:
+        parts += [_plain(hit.snippet[end : match.start]), paint(_plain(hit.snippet[match.start : match.end]), "bold")]
+        end = match.end
+    return "".join([*parts, _plain(hit.snippet[end:])])
+
+
+def _plain(text: str) -> str:
+    """The text without line ends; a space at either end stays."""
+    before, after = " " * text[:1].isspace(), " " * text[-1:].isspace()
+    line = visible_line(text)
+    return f"{before}{line}{after}" if line else before
+
+
+def version_row(one: FileVersion) -> list[object]:
+    """The row of a version of a file. Pure."""
+    path = f"{one.previous_path} → {one.file_path}" if one.previous_path else one.file_path
+    lines = f"+{one.lines_added} −{one.lines_removed}"
+    return [path, one.number, one.change_type, lines, one.turn, one.time, one.content_sha256]

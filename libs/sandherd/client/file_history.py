@@ -1,0 +1,97 @@
+"""A version of a file in a sandbox: its diff, and its content, if the diffs since its creation have it."""
+
+import hashlib
+import io
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sandherd.client.errors import HerdError
+from sandherd.client.unified_diff import DiffMismatchError, apply_diff
+from sandherd.contracts.errors import Code
+from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.model import Model
+from sandherd.contracts.requests import FileVersion
+
+MAX_CONTENT: Final = 8 * 1024 * 1024
+"""Maximum characters of a content or diff that is put together."""
+
+
+class FileContent(Model):
+    """A version of a file. Its texts are what a sandbox wrote: show them as plain text."""
+
+    version: FileVersion
+    diff: str | None = None
+    """The whole unified diff of the change; None: it was not published."""
+    content: str | None = None
+    """The content after the change; None: the file was not created in this sandbox, is binary, is deleted, or a diff
+    since then is missing."""
+    verified: bool = False
+    """Whether the content has the SHA-256 that its event states."""
+
+
+FetchDiff = Callable[[FileVersion], Awaitable[str | None]]
+
+
+@dataclass(frozen=True)
+class FileHistory:
+    """The versions of one path, in their order, each with its diff or a reference to it."""
+
+    versions: Sequence[FileVersion]
+    fetch: FetchDiff
+
+    async def at(self, number: int | None) -> FileContent:
+        """A version, by default the last. Raises `HerdError` (`not_found`)."""
+        version = self._version(number)
+        diff = await self.fetch(version)
+        content = await self._content(version)
+        digest = None if content is None else hashlib.sha256(content.encode()).hexdigest()
+        verified = digest is not None and digest == version.content_sha256
+        if content is not None and version.content_sha256 is not None and not verified:
+            content = None  # the diffs are of a text with other line ends or characters
+        return FileContent(version=version, diff=diff, content=content, verified=verified)
+
+    def _version(self, number: int | None) -> FileVersion:
+        found = [one for one in self.versions if number in {None, one.number}]
+        if not found:
+            text = "the sandbox has not changed such a file" if number is None else f"there is no version {number}"
+            remedy = "see `sandherd files SANDBOX --versions`"
+            raise HerdError.of(Code.NOT_FOUND, text, field="number", remedy=remedy)
+        return found[-1]
+
+    async def _content(self, version: FileVersion) -> str | None:
+        """The content, by the diffs since the last creation."""
+        before = [one for one in self.versions if one.number <= version.number]
+        created = max((at for at, one in enumerate(before) if one.change_type == "created"), default=None)
+        if created is None or version.change_type == "deleted":
+            return None
+        content = ""
+        for one in before[created:]:
+            diff = None if one.binary or one.change_type == "renamed" else await self.fetch(one)
+            if diff is None:
+                return None
+            try:
+                content = apply_diff(content, diff)
+            except DiffMismatchError:
+                return None
+            if len(content) > MAX_CONTENT:
+                return None
+        return content
+
+
+async def diff_of(version: FileVersion, download: Callable[[ArtifactRef, io.BytesIO], Awaitable[None]]) -> str | None:
+    """The whole diff of a version; `download` gets an artifact. None if it is not available."""
+    if not version.diff_complete:
+        return None
+    if version.diff_ref is None:
+        return version.diff
+    if version.diff_ref.size > MAX_CONTENT:
+        return None
+    out = io.BytesIO()
+    try:
+        await download(version.diff_ref, out)
+    except HerdError as error:
+        if error.problem.code is not Code.NOT_FOUND:
+            raise
+        return None
+    return out.getvalue().decode(errors="replace")

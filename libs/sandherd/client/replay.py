@@ -1,0 +1,68 @@
+"""A session as it is played again: what its terminal showed and what was written and called, by time. Pure."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from sandherd.client.terminal_text import visible, visible_output
+from sandherd.contracts.requests import OutputChunk, TranscriptEntry
+
+WIDTH: Final = 100
+HEIGHT: Final = 30
+IDLE_SECONDS: Final = 2.0
+"""A pause is played for at most so long."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is shown at a time of the session: output of the terminal, or the lines of an entry of the transcript."""
+
+    time: datetime
+    kind: Literal["output", "entry"]
+    text: str
+
+
+def scenes(output: Iterable[OutputChunk], entries: Iterable[TranscriptEntry]) -> list[Scene]:
+    """All in the order of time."""
+    found = [Scene(chunk.time, "output", chunk.text) for chunk in output]
+    found += [Scene(entry.time, "entry", entry_text(entry)) for entry in entries]
+    return sorted(found, key=lambda one: one.time)
+
+
+def entry_text(entry: TranscriptEntry) -> str:
+    """An entry as text: its kind and title, and its text below."""
+    title = f" {entry.title}" if entry.title else ""
+    return f"[{entry.kind}{title}]\n{entry.text}".rstrip() + "\n"
+
+
+def pauses(shown: Iterable[Scene], *, speed: float, idle: float = IDLE_SECONDS) -> Iterator[tuple[float, Scene]]:
+    """Each scene with the seconds to wait before it: those of the session divided by `speed`, and at most `idle`."""
+    before: datetime | None = None
+    for one in shown:
+        waited = 0.0 if before is None else max(0.0, (one.time - before).total_seconds())
+        before = one.time
+        yield min(waited / speed, idle), one
+
+
+def cast_lines(shown: Iterable[Scene], *, title: str, speed: float = 1.0) -> Iterator[str]:
+    """The lines of an asciicast v2 file. Colours of the terminal remain; other control characters are made visible.
+
+    A recording is played by other programs, which send it to a terminal as it is.
+    """
+    played = list(pauses(shown, speed=speed))
+    header: dict[str, Any] = {"version": 2, "width": WIDTH, "height": HEIGHT, "title": visible(title)}
+    if played:
+        header["timestamp"] = int(played[0][1].time.timestamp())
+    yield json.dumps(header) + "\n"
+    now = 0.0
+    for pause, one in played:
+        now += pause
+        yield json.dumps([round(now, 6), "o", screen_text(one)]) + "\n"
+
+
+def screen_text(one: Scene) -> str:
+    """What a terminal shows of it."""
+    text = visible_output(one.text, colours=True) if one.kind == "output" else visible(one.text)
+    return text.replace("\n", "\r\n")

@@ -1,0 +1,76 @@
+"""Applies the unified diff of one file to its content. Pure; a sandbox wrote the diff, which may be anything."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+_HUNK: Final = re.compile(r"^@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_NO_NEWLINE: Final = "\\ No newline"
+
+
+class DiffMismatchError(ValueError):
+    """The diff is not valid, or is of another content."""
+
+
+def apply_diff(content: str, diff: str) -> str:
+    """The content after the changes of the diff. Raises `DiffMismatchError`."""
+    before = _lines(content)
+    after: list[str] = []
+    position = 0
+    for start, hunk in _hunks(_lines(diff)):
+        if not position <= start <= len(before):
+            raise DiffMismatchError("a hunk is not where the content has lines")
+        after += before[position:start]
+        position = start
+        position += _apply_hunk(before[start:], hunk, after)
+    return "".join(after + before[position:])
+
+
+def _lines(text: str) -> list[str]:
+    """The lines with their ends; only a line feed ends a line."""
+    parts = text.split("\n")
+    return [f"{part}\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
+
+
+def _hunks(lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """The index of the first line of each hunk, and its lines: as many as its head states."""
+    at = 0
+    while at < len(lines):
+        head = _HUNK.match(lines[at])
+        at += 1
+        if head is None:
+            continue
+        old, new = (int(head[group] or 1) if head[group] != "0" else 0 for group in (2, 4))
+        start = int(head[1]) - (1 if old else 0)
+        body: list[str] = []
+        while at < len(lines) and (old > 0 or new > 0 or lines[at].startswith(_NO_NEWLINE)):
+            sign = lines[at][:1]
+            old -= sign in {" ", "-", "\n"}
+            new -= sign in {" ", "+", "\n"}
+            body.append(lines[at])
+            at += 1
+        if old or new:
+            raise DiffMismatchError("a hunk has not the number of lines that it states")
+        yield start, body
+
+
+def _apply_hunk(before: Sequence[str], hunk: Sequence[str], after: list[str]) -> int:
+    """Append the hunk's result to `after`; returns how many lines of the content it replaces."""
+    used = 0
+    for index, line in enumerate(hunk):
+        if line.startswith(_NO_NEWLINE):
+            continue
+        sign, text = line[:1], line[1:]
+        if sign == "\n":  # an empty line without its leading space
+            sign, text = " ", "\n"
+        if index + 1 < len(hunk) and hunk[index + 1].startswith(_NO_NEWLINE):
+            text = text.removesuffix("\n")
+        if sign == "+":
+            after.append(text)
+            continue
+        if used >= len(before) or before[used] != text:
+            raise DiffMismatchError("the content differs from what the diff expects")
+        used += 1
+        if sign == " ":
+            after.append(text)
+    return used

@@ -1,0 +1,147 @@
+"""`search`: which events have these words?
+
+Partitions are searched one after the other, the newest first, each by its index of words. So the cost depends on how
+far back the hits are, and a search that takes long ends with the hits of the partitions that it has reached.
+"""
+
+import json
+from asyncio import get_running_loop
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from event_ingest.database import Connection
+from event_ingest.queries.pages import Conditions, fit_page, limited, project_filter
+from event_ingest.search_texts import (
+    SEARCHED_TYPES,
+    SearchTerm,
+    kind_of,
+    phrases,
+    search_marks,
+    search_terms,
+    searched_partitions,
+    searched_text,
+    snippet_of,
+    token_query,
+    wanted_tokens,
+)
+from sandherd.contracts.requests import AskSearch, SearchHit, SearchResult
+from sandherd.service.cursors import Position, read_cursor, write_cursor
+
+SECONDS: Final = 2.0
+"""After how many seconds no further partition is searched."""
+_POSITION_TYPES: Final = (str, str)
+"""The types of a position: the partition, and the id before which to continue in it; empty: from its end."""
+_FIRST_PARAMETER: Final = 4
+_NO_ENTITY: Final = "-"
+"""The name of no entity."""
+_TEXT: Final = "' ' || array_to_string(event_terms(type, envelope), ' ') || ' '"
+MAX_BYTES: Final = 4_000_000
+"""How much is read for the hits of a partition: events may be large, and their snippets are short."""
+_TYPES: Final = ", ".join(f"'{name}'" for name in SEARCHED_TYPES)
+_PARTITIONS: Final = """
+select relname from pg_inherits join pg_class part on part.oid = inhrelid
+where inhparent = 'events'::regclass order by relname = 'events_default', relname desc
+"""
+_ENTITIES: Final = """
+select sandbox as entity from sandboxes where task = $1 and ($2::text is null or project = $2) limit 1000
+"""
+
+
+@dataclass
+class _Search:
+    """A search: what a hit has of the words of the index, and further conditions."""
+
+    tokens: str
+    conditions: Conditions
+
+    async def hits(self, connection: Connection, partition: str, before: str, limit: int) -> tuple[list[Any], bool]:
+        """The newest hits of a partition whose name was read from the database, and whether there are more."""
+        position = f"and id < ${_FIRST_PARAMETER + len(self.conditions.values)}" if before else ""
+        page = f"""
+select id, stream_sequence, time, project, entity, type, envelope, size from {partition} e
+where type in ({_TYPES})
+    and event_words(project, entity, type, envelope) @@ lower($1)::tsquery
+    {self.conditions} {position}
+"""  # noqa: S608  # a name from the database, constants and placeholders
+        values = [*self.conditions.values, *([UUID(before)] if before else [])]
+        statement = limited(page, "id desc", "$2", "$3")
+        rows = await connection.fetch(statement, self.tokens, limit, MAX_BYTES, *values)
+        return list(rows[:limit]), bool(rows) and rows[0]["available"] > len(rows[:limit])
+
+
+async def search_events(connection: Connection, request: AskSearch, project: str, budget: int) -> SearchResult:
+    """Hits, newest first. Raises `ContractError` for a text without words, and for an invalid cursor."""
+    after = read_cursor(request, project, request.cursor, _POSITION_TYPES)
+    groups = search_terms(request.text)
+    search = await _search(connection, request, project_filter(project), groups)
+    names = [row["relname"] for row in await connection.fetch(_PARTITIONS)]
+    partitions = searched_partitions(names, request.since, request.until, after[0] if after else None)
+    rows, position = await _collect(connection, search, partitions, after, request.limit)
+    tokens = wanted_tokens(groups)
+    page = await fit_page(rows, lambda row: _hit(row, tokens), limit=request.limit, budget=budget, available=len(rows))
+    if page.more:
+        position = _position(page.rows[-1])
+    cursor = write_cursor(request, project, position) if position is not None else None
+    return SearchResult(hits=page.items, next_cursor=cursor)
+
+
+async def _search(
+    connection: Connection, request: AskSearch, project: str | None, groups: Sequence[Sequence[SearchTerm]]
+) -> _Search:
+    conditions = Conditions(_FIRST_PARAMETER)
+    if request.since is not None:
+        conditions.add("time >= {}", request.since)
+    if request.until is not None:
+        conditions.add("time < {}", request.until)
+    entities = await _entities(connection, request, project)
+    kinds = [f"k {kind}" for kind in request.kinds]
+    marks = search_marks([f"p {project}"] if project else [], kinds, [f"e {name}" for name in entities])
+    for alternatives, excluded in phrases(groups):
+        found = " or ".join(f"strpos({_TEXT}, lower({{}})) > 0" for _ in alternatives)
+        conditions.add(f"{'not ' if excluded else ''}({found})", *alternatives)
+    return _Search(" & ".join(filter(None, (token_query(groups), marks))), conditions)
+
+
+async def _entities(connection: Connection, request: AskSearch, project: str | None) -> list[str]:
+    """The entities to search; empty: all."""
+    if request.task is None:
+        return [request.sandbox] if request.sandbox else []
+    rows = await connection.fetch(_ENTITIES, request.task, project)
+    names = [request.task, *(row["entity"] for row in rows)]
+    return names if request.sandbox is None else [name for name in names if name == request.sandbox] or [_NO_ENTITY]
+
+
+async def _collect(
+    connection: Connection, search: _Search, partitions: Sequence[str], after: Position | None, limit: int
+) -> tuple[list[Mapping[str, Any]], Position | None]:
+    """At most `limit` hits, and where to continue; None at the end."""
+    deadline = get_running_loop().time() + SECONDS
+    start, before = after or ("", "")
+    rows: list[Mapping[str, Any]] = []
+    for partition in partitions:
+        if len(rows) == limit or get_running_loop().time() > deadline:
+            return rows, [partition, ""]
+        found, more = await search.hits(connection, partition, before if partition == start else "", limit - len(rows))
+        rows += [{**row, "partition": partition} for row in found]
+        if more:
+            return rows, _position(rows[-1])
+    return rows, None
+
+
+def _position(row: Mapping[str, Any]) -> Position:
+    return [row["partition"], str(row["id"])]
+
+
+def _hit(row: Mapping[str, Any], tokens: Sequence[str]) -> SearchHit:
+    data = json.loads(row["envelope"]).get("data") or {}
+    snippet, matches = snippet_of(searched_text(row["type"], data), tokens)
+    return SearchHit(
+        id=str(row["id"]),
+        kind=kind_of(row["type"]),
+        turn=data.get("turn") or 0,
+        snippet=snippet,
+        matches=matches,
+        **{name: row[name] for name in ("stream_sequence", "time", "project", "entity", "type")},
+    )

@@ -1,0 +1,196 @@
+"""What is searched in an event, the words of a search, and where they are in a text. Pure.
+
+`event_terms` in the migrations has the same words as `searched_text`, as an index needs it.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any, Final
+
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.events.agent import AgentCompleted, AgentError, AgentFailed, AgentStreamError
+from sandherd.contracts.events.conversation import (
+    AgentMessage,
+    AgentMessageInjected,
+    AgentMessageSent,
+    AgentThinking,
+    AgentUserMessage,
+)
+from sandherd.contracts.events.task import TaskSubmitted
+from sandherd.contracts.events.tools import AgentFileEdited, AgentToolResult, AgentToolUse
+from sandherd.contracts.requests.search import SEARCHED_CHARACTERS, TextKind, TextMatch
+
+Data = Mapping[str, Any]
+SEPARATORS: Final = (
+    "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~\n\t\r\u00a0\u201c\u201d\u2018\u2019\u2014\u2013\u2026\u00ab\u00bb"
+)
+"""The characters that separate words, besides spaces: punctuation, line ends, tabs, and quotation marks and dashes."""
+SNIPPET: Final = 240
+"""Maximum characters of a snippet."""
+_BEFORE: Final = 80
+_DAY: Final = timedelta(days=1)
+_DAYS: Final = "events_"
+_DEFAULT: Final = "events_default"
+_MAX_MATCHES: Final = 20
+_TERM: Final = re.compile(r'(-?)(?:"([^"]*)"|(\S+))')
+_COLOUR: Final = re.compile("\x1b\\[[0-9;]*m|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_APART: Final = str.maketrans(dict.fromkeys(SEPARATORS, " "))
+
+
+def _field(name: str) -> Callable[[Data], str]:
+    return lambda data: str(data.get(name) or "")
+
+
+def _call(data: Data) -> str:
+    arguments = data.get("input") or {}
+    values = arguments.values() if isinstance(arguments, dict) else [arguments]
+    texts = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in values]
+    return " ".join([str(data.get("tool") or ""), *texts])
+
+
+def _edit(data: Data) -> str:
+    return f"{data.get('file_path') or ''}\n{data.get('full_diff') or data.get('diff_preview') or ''}"
+
+
+_TEXTS: Final[Mapping[str, tuple[TextKind, Callable[[Data], str]]]] = MappingProxyType(
+    {
+        AgentMessage.type: ("message", _field("content")),
+        AgentThinking.type: ("message", _field("content")),
+        AgentUserMessage.type: ("message", _field("content")),
+        AgentMessageInjected.type: ("message", _field("content")),
+        AgentMessageSent.type: ("message", _field("content")),
+        TaskSubmitted.type: ("message", _field("task")),
+        AgentToolUse.type: ("command", _call),
+        AgentFileEdited.type: ("diff", _edit),
+        AgentToolResult.type: ("output", _field("result")),
+        AgentError.type: ("output", _field("error")),
+        AgentStreamError.type: ("output", _field("error")),
+        AgentFailed.type: ("output", _field("error")),
+        AgentCompleted.type: ("output", _field("final_output")),
+    }
+)
+SEARCHED_TYPES: Final = tuple(_TEXTS)
+"""The types of events that are searched."""
+
+
+def kind_of(event_type: str) -> TextKind:
+    """The kind of text of a searched type."""
+    return _TEXTS[event_type][0]
+
+
+def searched_text(event_type: str, data: Data) -> str:
+    """The text of an event that is searched, without the colours of a terminal."""
+    return _COLOUR.sub(" ", _TEXTS[event_type][1](data)[:SEARCHED_CHARACTERS])
+
+
+@dataclass(frozen=True)
+class SearchTerm:
+    """Words that have to be next to each other, or, if excluded, must not be."""
+
+    tokens: tuple[str, ...]
+    excluded: bool = False
+
+    @property
+    def is_phrase(self) -> bool:
+        """Whether the order of its words matters."""
+        return len(self.tokens) > 1
+
+    @property
+    def phrase(self) -> str:
+        """Its words as they are in a text of words with a space around each."""
+        return f" {' '.join(self.tokens)} "
+
+
+def search_terms(text: str) -> list[list[SearchTerm]]:
+    """The terms of a search: one of each list has to be there.
+
+    Raises `ContractError` if it has no word, or only words to exclude: that would search everything.
+    """
+    groups: list[list[SearchTerm]] = []
+    joins = False
+    for sign, quoted, plain in _TERM.findall(text):
+        tokens = tuple((quoted or plain).translate(_APART).lower().split())
+        if plain == "or" and groups:
+            joins = True
+        elif tokens and joins and not sign and not groups[-1][0].excluded:
+            groups[-1].append(SearchTerm(tokens))
+            joins = False
+        elif tokens:
+            groups.append([SearchTerm(tokens, bool(sign))])
+            joins = False
+    if all(group[0].excluded for group in groups):
+        raise ContractError(
+            Code.INVALID_FIELD, "text: no word to search for", field="text", remedy="name a word of letters or digits"
+        )
+    return groups
+
+
+def token_query(groups: Sequence[Sequence[SearchTerm]]) -> str:
+    """The words that a hit has, as a `tsquery`. An excluded phrase is left to `phrases`, as its words are permitted."""
+    found = []
+    for group in groups:
+        terms = [" & ".join(map(_quoted, term.tokens)) for term in group]
+        if not group[0].excluded:
+            found.append("(" + " | ".join(f"({term})" for term in terms) + ")")
+        elif not group[0].is_phrase:
+            found.append(f"!{terms[0]}")
+    return " & ".join(found)
+
+
+def phrases(groups: Sequence[Sequence[SearchTerm]]) -> list[tuple[list[str], bool]]:
+    """What the index can't decide: alternatives of which a text has one, or, if excluded, none."""
+    return [
+        ([term.phrase for term in group], group[0].excluded)
+        for group in groups
+        if any(term.is_phrase for term in group)
+    ]
+
+
+def search_marks(*alternatives: Sequence[str]) -> str:
+    """The marks that a hit has, as a `tsquery`: one of each of these lists; of an empty one, any."""
+    return " & ".join(f"({' | '.join(map(_quoted, marks))})" for marks in alternatives if marks)
+
+
+def _quoted(mark: str) -> str:
+    return "'" + mark.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def searched_partitions(
+    names: Sequence[str], since: datetime | None, until: datetime | None, start: str | None
+) -> list[str]:
+    """The partitions of an interval, from `start` on; in the order of `names`, the newest first and the default last.
+
+    Ids have the time of their creation, and events a time of their own: both are at most a day apart.
+    """
+    first = f"{_DAYS}{since - _DAY:%Y%m%d}" if since else ""
+    last = f"{_DAYS}{until + _DAY:%Y%m%d}" if until else _DEFAULT
+    begin = _DEFAULT if start is None else start
+    return [
+        name
+        for name in names
+        if name == _DEFAULT or ((begin != _DEFAULT or start is None) and first <= name <= min(last, begin))
+    ]
+
+
+def wanted_tokens(groups: Sequence[Sequence[SearchTerm]]) -> list[str]:
+    """The words that a hit has, without those to exclude."""
+    return [word for group in groups for term in group if not term.excluded for word in term.tokens]
+
+
+def snippet_of(text: str, tokens: Sequence[str]) -> tuple[str, list[TextMatch]]:
+    """A part of a text around the first of these words, and where they are in it."""
+    pattern = _pattern(tokens)
+    first = pattern.search(text)
+    start = max(0, first.start() - _BEFORE) if first else 0
+    snippet = text[start : start + SNIPPET]
+    matches = [TextMatch(start=one.start(), end=one.end()) for one in pattern.finditer(snippet)]
+    return snippet, matches[:_MAX_MATCHES]
+
+
+def _pattern(tokens: Sequence[str]) -> re.Pattern[str]:
+    alternatives = "|".join(re.escape(word) for word in tokens)
+    return re.compile(rf"(?<![^\W_])(?:{alternatives})(?![^\W_])", re.IGNORECASE)

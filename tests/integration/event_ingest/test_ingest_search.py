@@ -1,0 +1,229 @@
+"""Full-text search, comparisons and versions of files, from a real database."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from event_ingest.queries.comparison import compare_sandboxes
+from event_ingest.queries.file_versions import list_file_versions
+from event_ingest.queries.search import search_events
+from event_ingest.search_texts import SEARCHED_TYPES
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.requests import AskComparison, AskFileVersions, AskSearch
+from tests.integration.event_ingest.test_ingest_statistics import ask
+
+TEXTS: dict[str, dict[str, Any]] = {
+    "agent.message": {"content": "TEXT", "content_length": 1},
+    "agent.thinking": {"content": "TEXT"},
+    "agent.user_message": {"content": "TEXT", "content_length": 1},
+    "agent.message_injected": {
+        "content": "TEXT", "content_length": 1, "message_type": "user_message", "message_id": "msg-1",
+    },
+    "agent.message_sent": {"content": "TEXT", "recipient": "sbx-9", "message_id": "msg-1"},
+    "agent.tool_use": {"tool": "Bash", "tool_use_id": "t", "input": {"command": "ls\nTEXT", "nested": {"a": ["TEXT"]}}},
+    "agent.file_edited": {"file_path": "src/a.py", "change_type": "modified", "full_diff": "+x\n+TEXT"},
+    "agent.tool_result": {"tool_use_id": "t", "result": "TEXT"},
+    "agent.error": {"error": "TEXT"},
+    "agent.stream_error": {"error": "TEXT"},
+    "agent.failed": {"error": "TEXT", "error_type": "internal"},
+    "agent.completed": {"final_output": "TEXT"},
+    "task.submitted": {"task": "TEXT", "harness": "command", "runtime": "process"},
+}  # fmt: skip
+
+
+def with_text(value: Any, text: str) -> Any:
+    if isinstance(value, dict):
+        return {name: with_text(one, text) for name, one in value.items()}
+    if isinstance(value, list):
+        return [with_text(one, text) for one in value]
+    return value.replace("TEXT", text) if isinstance(value, str) else value
+
+
+def event(script: Any, event_type: str, text: str, sandbox: str = "sbx-1", **more: Any) -> Any:
+    data = with_text(TEXTS[event_type], text)
+    if event_type == "task.submitted":
+        return script.spawner(event_type, "task-1", taskid="task-1", **data, **more)
+    return script.agent(event_type, sandbox, **data, **more)
+
+
+async def found(history: Any, text: str, project: str = "default", **more: Any) -> list[Any]:
+    hits = (await ask(history, search_events, AskSearch(text=text, **more), project)).hits
+    for hit in hits:
+        shown = {hit.snippet[one.start : one.end].lower() for one in hit.matches}
+        assert shown, hit
+        assert len(hit.snippet) <= 240
+    return list(hits)
+
+
+async def test_each_searched_type_is_found_with_its_snippet(history: Any, script: Any) -> None:
+    """The words of the index and those of the snippet are the same, for every type; words are cut as code is."""
+    assert set(TEXTS) == set(SEARCHED_TYPES)
+    text = "before <b>get_user_name(src/app/main.py:12)</b> Grüße 日本 after"
+    await history.hear([event(script, event_type, text) for event_type in TEXTS])
+    for query in ("username", "user_names", "ain.py", "nothing"):
+        assert await found(history, query) == [], query
+    for query in ("get_user_name", "USER", "src/app/main.py", '"main py 12"', "grüße after", "日本", "missing or user"):
+        assert {hit.type for hit in await found(history, query)} == set(TEXTS), query
+    assert await found(history, "user -after") == []
+    kinds = {hit.kind for hit in await found(history, "user", kinds=["diff", "command"])}
+    assert kinds == {"diff", "command"}
+    [bash] = await found(history, "bash ls")
+    assert (bash.type, bash.entity) == ("agent.tool_use", "sbx-1")
+    [path] = await found(history, "a.py")
+    assert path.kind == "diff"
+
+
+async def test_search_is_restricted_to_project_entities_and_time(history: Any, script: Any) -> None:
+    """No hit of another project, sandbox, task or time; an operator finds all; the newest is first."""
+    script.clock = datetime.now(UTC)
+    await history.hear(script.life("task-1", "sbx-1"))
+    for number, (project, sandbox) in enumerate((("default", "sbx-1"), ("default", "sbx-2"), ("other", "sbx-1"))):
+        await history.hear([event(script, "agent.message", f"needle {number}", sandbox, project=project)])
+    hits = await found(history, "needle")
+    assert [hit.entity for hit in hits] == ["sbx-2", "sbx-1"]
+    assert len(await found(history, "needle", FLEET)) == 3
+    assert [hit.entity for hit in await found(history, "needle", sandbox="sbx-1")] == ["sbx-1"]
+    assert [hit.entity for hit in await found(history, "needle", task="task-1")] == ["sbx-1"]
+    assert await found(history, "needle", task="task-1", sandbox="sbx-2") == []
+    assert await found(history, "needle", task="task-9") == []
+    assert [hit.entity for hit in await found(history, "needle", since=hits[0].time)] == ["sbx-2"]
+    assert [hit.entity for hit in await found(history, "needle", until=hits[0].time)] == ["sbx-1"]
+    assert await found(history, "needle", since=hits[0].time, until=hits[0].time - timedelta(days=9)) == []
+
+
+async def test_pages_have_each_hit_once(history: Any, script: Any) -> None:
+    """Across pages and partitions; a cursor of one project or text is refused for another."""
+    events = [event(script, "agent.message", f"needle {number}") for number in range(7)]
+    days = [datetime.now(UTC) + timedelta(days=offset) for offset in (-1, 0, 0, 1, -400, 1, 400)]
+    moved = [
+        one.model_copy(update={"id": _id_at(day, n)}) for n, (one, day) in enumerate(zip(events, days, strict=True))
+    ]
+    await history.hear(moved)
+    question, snippets = AskSearch(text="needle", limit=2), []
+    while True:
+        page = await ask(history, search_events, question)
+        snippets += [hit.snippet for hit in page.hits]
+        if page.next_cursor is None:
+            break
+        question = question.model_copy(update={"cursor": page.next_cursor})
+    order = ["5", "3", "2", "1", "0", "6", "4"]
+    assert snippets == [f"needle {number}" for number in order]
+    for changed, project in ((question, "other"), (question.model_copy(update={"text": "other"}), "default")):
+        with pytest.raises(ContractError) as refused:
+            await ask(history, search_events, changed, project)
+        assert refused.value.problem.field == "cursor"
+    small = await ask(history, search_events, AskSearch(text="needle", limit=7), budget=600)
+    assert 1 <= len(small.hits) < 7
+    assert small.next_cursor is not None
+
+
+def _id_at(moment: datetime, number: int) -> Any:
+    from uuid import UUID
+
+    return UUID(int=(int(moment.timestamp() * 1000) << 80) | (7 << 76) | (2 << 62) | number)
+
+
+@pytest.mark.parametrize("text", ["-needle", "...", "-a -b", '""', "'; drop table events; --"])
+async def test_hostile_search_texts_are_refused_or_find_nothing(history: Any, script: Any, text: str) -> None:
+    """Only exclusions, or no word at all, would search everything: refused with the field. Others are only words."""
+    await history.hear([event(script, "agent.message", "needle")])
+    if "drop" in text:
+        assert await found(history, text) == []
+        return
+    with pytest.raises(ContractError) as refused:
+        await found(history, text)
+    assert (refused.value.problem.code, refused.value.problem.field) == (Code.INVALID_FIELD, "text")
+
+
+async def test_large_and_strange_texts_are_stored_and_found(history: Any, script: Any) -> None:
+    """Long words, many words and control characters break no batch; the beginning of a long text is searched."""
+    texts = [
+        "x" * 5000 + " needle",
+        " ".join(f"w{n}" for n in range(30_000)) + " last",
+        "\x1b[31mneedle\x07",
+        "\ud7ff\u00a0needle",
+    ]
+    outcomes = await history.hear([event(script, "agent.message", text) for text in texts])
+    assert all(type(outcome).__name__ == "Done" for outcome in outcomes), outcomes
+    assert len(await found(history, "needle")) == 3
+    assert len(await found(history, "w100")) == 1
+    assert await found(history, "last") == []
+
+
+async def test_comparison_is_exact_for_both(history: Any, script: Any) -> None:
+    """Types, turns, tools with failures and times, files with whether their content is the same; totals."""
+    await history.hear(script.life("task-1", "sbx-1"))
+    for sandbox, digest in (("sbx-1", "a" * 64), ("sbx-2", "b" * 64)):
+        await history.hear(
+            [
+                script.agent("agent.turn_started", sandbox, turn=1),
+                script.agent("agent.tool_use", sandbox, turn=1, tool="Bash", tool_use_id="t1"),
+                script.agent("agent.tool_result", sandbox, turn=1, tool_use_id="t1", result="no", is_error=True),
+                script.agent("agent.tool_completed", sandbox, turn=1, tool_use_id="t1", tool="Bash"),
+                script.agent("agent.file_edited", sandbox, turn=1, file_path="a.py", change_type="created",
+                             lines_added=3, content_sha256="a" * 64),
+                script.agent("agent.file_edited", sandbox, turn=1, file_path="a.py", change_type="modified",
+                             lines_added=1, lines_removed=2, content_sha256=digest),
+                script.agent("agent.file_edited", sandbox, file_path=f"{sandbox}.py", change_type="deleted"),
+                script.agent("agent.usage", sandbox, turn=1, input_tokens=5, cost_micro_usd=7),
+            ]
+        )  # fmt: skip
+    await history.hear([script.agent("agent.turn_started", "sbx-2", turn=2)])
+    shown = await ask(history, compare_sandboxes, AskComparison(first="sbx-1", second="sbx-2"))
+    assert (shown.first.task, shown.first.turns, shown.second.turns) == ("task-1", 1, 2)
+    assert (shown.first.cost_micro_usd, shown.first.tool_calls, shown.first.lines_added) == (7, 1, 4)
+    assert {row.type: (row.first, row.second) for row in shown.types}["agent.turn_started"] == (1, 2)
+    assert [(row.turn, row.first is None, row.second is None) for row in shown.turns] == [
+        (1, False, False), (2, True, False),
+    ]  # fmt: skip
+    [bash] = shown.tools
+    assert (bash.tool, bash.first.calls, bash.first.failed, bash.first.milliseconds) == ("Bash", 1, 1, 1000.0)
+    assert [(row.file_path, row.same_content) for row in shown.files] == [
+        ("a.py", False), ("sbx-1.py", None), ("sbx-2.py", None),
+    ]  # fmt: skip
+    assert (shown.files[0].first.changes, shown.files[0].first.change_type) == (2, "modified")
+    same = await ask(history, compare_sandboxes, AskComparison(first="sbx-1", second="sbx-1"))
+    assert same.files[0].same_content
+    assert not same.cut
+    assert (await ask(history, compare_sandboxes, AskComparison(first="sbx-1", second="sbx-2"), budget=2300)).cut
+    with pytest.raises(ContractError) as unknown:
+        await ask(history, compare_sandboxes, AskComparison(first="sbx-1", second="sbx-2"), "other")
+    assert unknown.value.problem.code is Code.NOT_FOUND
+
+
+async def test_versions_of_files_are_numbered_in_the_order_of_changes(history: Any, script: Any) -> None:
+    """Per path, in pages of any size, in both directions; diffs only if requested; no other sandbox's or project's."""
+
+    def edit(path: str, change: str, **more: Any) -> Any:
+        return script.agent("agent.file_edited", "sbx-1", file_path=path, change_type=change, **more)
+
+    await history.hear(
+        [
+            edit("a.py", "created", full_diff="@@ -0,0 +1 @@\n+x\n", lines_added=1),
+            edit("b.py", "created", full_diff=""),
+            edit("a.py", "modified", diff_preview="@@ cut"),
+            edit("c.py", "renamed", previous_path="b.py"),
+            edit("a.py", "modified", project="other"),
+            script.agent("agent.file_edited", "sbx-2", file_path="a.py", change_type="deleted"),
+        ]
+    )
+    question, found = AskFileVersions(sandbox="sbx-1", limit=1, diffs=True), []
+    while True:
+        page = await ask(history, list_file_versions, question)
+        found += page.versions
+        if page.next_cursor is None:
+            break
+        question = question.model_copy(update={"cursor": page.next_cursor})
+    assert [(one.file_path, one.number, one.diff_complete) for one in found] == [
+        ("a.py", 1, True), ("b.py", 1, True), ("a.py", 2, False), ("c.py", 1, False),
+    ]  # fmt: skip
+    assert (found[1].diff, found[2].diff, found[3].previous_path) == ("", "@@ cut", "b.py")
+    newest = AskFileVersions(sandbox="sbx-1", file_path="a.py", newest_first=True)
+    versions = (await ask(history, list_file_versions, newest)).versions
+    assert [(one.number, one.diff) for one in versions] == [(2, None), (1, None)]
+    assert (await ask(history, list_file_versions, AskFileVersions(sandbox="sbx-1", file_path="z"))).versions == []
+    with pytest.raises(ContractError) as unknown:
+        await ask(history, list_file_versions, AskFileVersions(sandbox="sbx-1"), "third")
+    assert unknown.value.problem.code is Code.NOT_FOUND
