@@ -70,7 +70,7 @@ class MonitorOperations:
         return await self._change(command, muted=False, timeout=timeout)
 
     async def _change(self, command: "MuteRule | UnmuteRule", *, muted: bool, timeout: float) -> "requests.MonitorView":
-        _check_rule(await self.monitored(command.sandbox), command.rule)
+        check_rule(await self.monitored(command.sandbox), command.rule)
         await self.connection.command(command, command.sandbox)
         deadline = asyncio.get_running_loop().time() + timeout
         while asyncio.get_running_loop().time() < deadline:
@@ -83,7 +83,7 @@ class MonitorOperations:
         raise HerdError.of(Code.UNAVAILABLE, text, remedy=f"see `sandherd monitor show {command.sandbox}`")
 
 
-def _check_rule(view: "requests.MonitorView", rule: str) -> None:
+def check_rule(view: "requests.MonitorView", rule: str) -> None:
     """Raise `HerdError` (`not_found`) unless it is a guardian rule of the monitor."""
     names = [one.rule for one in view.rules if one.kind == "guardian"]
     if rule not in names:

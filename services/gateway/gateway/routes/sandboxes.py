@@ -2,15 +2,16 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse, Response
 
 from gateway.bodies import part_of
 from gateway.problems import problem_of, problem_response
 from gateway.routes.replies import STREAM, Accepted, AfterHeader, Name, accepted
-from gateway.sessions import Reader, Worker
+from gateway.sessions import Reader, Session, Worker
 from sandherd.client.errors import HerdError, made
-from sandherd.contracts.commands import SendMessage, TerminateSandbox
+from sandherd.client.monitor import check_rule
+from sandherd.contracts.commands import MuteRule, RuleName, SendMessage, TerminateSandbox, UnmuteRule
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import (
     AskEvents,
@@ -34,6 +35,8 @@ TrajectoryQuery: Any = part_of(AskTrajectory, "TrajectoryQuery", without=_NAMED)
 OutputQuery: Any = part_of(AskOutput, "OutputQuery", without=_NAMED)
 TerminateBody: Any = part_of(TerminateSandbox, "TerminateBody", without=_NAMED)
 MessageBody: Any = part_of(SendMessage, "MessageBody", without=frozenset({"sandbox", "message", "sender_id"}))
+MuteBody: Any = part_of(MuteRule, "MuteBody", without=frozenset({"sandbox", "rule", "muted_by"}))
+Rule = Annotated[RuleName, Path()]
 _ABSENT: Final[dict[int | str, dict[str, Any]]] = {
     410: {"description": "Deliberately absent, for the reason in the response."}
 }
@@ -103,6 +106,26 @@ async def output(session: Reader, sandbox: Name, which: Annotated[OutputQuery, Q
 async def monitored(session: Reader, sandbox: Name) -> MonitorView:
     """What the monitor knows of a sandbox."""
     return await session.herd.monitored(sandbox)
+
+
+@router.post("/sandboxes/{sandbox}/rules/{rule}/mute", status_code=202, response_model=Accepted)
+async def mute_rule(session: Worker, sandbox: Name, rule: Rule, body: MuteBody) -> JSONResponse:
+    """Mute a guardian rule of the monitor for a sandbox, for some seconds or until it is unmuted."""
+    fields = body.model_dump(exclude_unset=True)
+    command = made(MuteRule, sandbox=sandbox, rule=rule, muted_by=session.caller.name, **fields)
+    return await _change_rule(session, command)
+
+
+@router.post("/sandboxes/{sandbox}/rules/{rule}/unmute", status_code=202, response_model=Accepted)
+async def unmute_rule(session: Worker, sandbox: Name, rule: Rule) -> JSONResponse:
+    """Evaluate a muted rule again."""
+    return await _change_rule(session, made(UnmuteRule, sandbox=sandbox, rule=rule, unmuted_by=session.caller.name))
+
+
+async def _change_rule(session: Session, command: MuteRule | UnmuteRule) -> JSONResponse:
+    check_rule(await session.herd.monitored(command.sandbox), command.rule)
+    await session.herd.connection.command(command, command.sandbox)
+    return accepted(command.sandbox, f"/sandboxes/{command.sandbox}/monitor")
 
 
 @router.post("/sandboxes/{sandbox}/messages", status_code=202, response_model=Accepted)

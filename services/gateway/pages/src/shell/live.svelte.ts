@@ -6,7 +6,7 @@ import { SharedStream, type Stream } from "../api/shared";
 export interface Receiver {
   event?(event: LiveEvent): void;
   /** Read the state again: at the beginning of a stream, and when it has not all events since. */
-  refresh?(): void;
+  refresh?(position: string): void;
 }
 
 const PROJECT = "/events/stream";
@@ -39,20 +39,20 @@ class Live {
     this.#url = url;
     this.connection = "connecting";
     let begun = false;
-    const refresh = () => {
-      for (const receiver of this.#receivers) receiver.refresh?.();
+    const refresh = (position: string) => {
+      for (const receiver of this.#receivers) receiver.refresh?.(position);
     };
     const listener: Listener = {
       event: (event) => {
         for (const receiver of this.#receivers) receiver.event?.(event);
       },
-      ready: () => {
-        if (!begun) refresh();
+      ready: (position) => {
+        if (!begun) refresh(position);
         begun = true;
       },
-      resync: () => {
+      resync: (position) => {
         begun = true;
-        refresh();
+        refresh(position);
       },
       state: (state) => {
         this.connection = state;

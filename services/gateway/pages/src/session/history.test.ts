@@ -1,0 +1,128 @@
+import { describe, expect, it } from "vitest";
+import type { StoredEvent } from "./events";
+import { History, type Source } from "./history";
+
+function event(sequence: number): StoredEvent {
+  const data = { content: `text ${sequence}` };
+  return { stream_sequence: sequence, envelope: { id: `${sequence}`, type: "agent.message", source: "s", time: "2026-11-20T12:00:00Z", sequence, data } };
+}
+
+/** A herd with events 1 to `published`, of which the first `stored` can be listed. */
+class Herd implements Source {
+  published = 0;
+  stored = 0;
+  /** The first event that the stream has. */
+  first = 1;
+  history = new History(this, () => undefined);
+  requests = 0;
+  #position = Number.POSITIVE_INFINITY;
+
+  async newest(cursor: string | null, limit: number) {
+    this.requests += 1;
+    const end = cursor === null ? this.stored : Number(cursor);
+    const events: StoredEvent[] = [];
+    for (let sequence = end; sequence > 0 && events.length < limit; sequence -= 1) events.push(event(sequence));
+    return { events, next_cursor: end > limit ? `${end - limit}` : null };
+  }
+
+  async one() {
+    return null;
+  }
+
+  follow(after: string): void {
+    const wanted = Number(after.split("-")[1]);
+    this.open(wanted + 1 < this.first ? this.published : wanted);
+  }
+
+  open(position: number): void {
+    this.#position = position;
+    void this.history.begin(`7-${position}`);
+    this.flush();
+  }
+
+  publish(count: number): void {
+    this.published += count;
+    this.flush();
+  }
+
+  flush(): void {
+    while (this.#position < this.published) this.history.take(event(++this.#position));
+  }
+}
+
+const settled = () => new Promise((resolve) => setTimeout(resolve));
+const sequences = (herd: Herd) => herd.history.timeline.rows.map((row) => row.base);
+const upTo = (last: number, first = 1) => Array.from({ length: last - first + 1 }, (_, index) => index + first);
+
+describe("the history of a session", () => {
+  it("misses no event that is published but not stored when the page opens", async () => {
+    const herd = new Herd();
+    herd.published = 300;
+    herd.stored = 290;
+    herd.open(300);
+    herd.publish(3);
+    await settled();
+    herd.publish(2);
+    expect(sequences(herd)).toEqual(upTo(305, 91));
+    while (await herd.history.earlier());
+    expect(sequences(herd)).toEqual(upTo(305));
+    expect(herd.history.more).toBe(false);
+  });
+
+  it("reads what it missed when the stream has lost it", async () => {
+    const herd = new Herd();
+    herd.published = herd.stored = 50;
+    herd.open(50);
+    await settled();
+    herd.published = herd.stored = 4000;
+    herd.first = 3990;
+    herd.open(4000);
+    await settled();
+    herd.publish(1);
+    expect(sequences(herd)).toEqual(upTo(4001));
+  });
+
+  it("begins anew behind a gap that is too large, and reads the rest on demand", async () => {
+    const herd = new Herd();
+    herd.published = herd.stored = 50;
+    herd.open(50);
+    await settled();
+    herd.published = herd.stored = 60_000;
+    herd.first = 60_000;
+    herd.open(60_000);
+    await settled();
+    expect(herd.history.timeline.last).toBe(60_000);
+    expect(herd.history.timeline.first).toBeGreaterThan(40_000);
+    while (await herd.history.earlier());
+    expect(sequences(herd)).toEqual(upTo(60_000));
+  });
+
+  it("reads a session whose events are no longer in the stream once", async () => {
+    const herd = new Herd();
+    herd.published = 1000;
+    herd.first = 900;
+    herd.stored = 500;
+    herd.open(1000);
+    await settled();
+    await settled();
+    expect(herd.requests).toBeLessThanOrEqual(3);
+    expect(herd.history.timeline.last).toBe(500);
+    herd.publish(1);
+    expect(herd.history.timeline.last).toBe(1001);
+  });
+
+  it("keeps what it has when a request fails, and continues", async () => {
+    const herd = new Herd();
+    herd.published = herd.stored = 500;
+    herd.open(500);
+    await settled();
+    const newest = herd.newest.bind(herd);
+    herd.newest = () => Promise.reject(new Error("unavailable"));
+    expect(await herd.history.earlier()).toBe(false);
+    expect(String(herd.history.error)).toContain("unavailable");
+    herd.newest = newest;
+    expect(await herd.history.earlier()).toBe(true);
+    expect(herd.history.error).toBeNull();
+    expect(sequences(herd)).toEqual(upTo(500));
+  });
+});

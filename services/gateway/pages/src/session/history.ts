@@ -1,0 +1,166 @@
+/** Reading the events of one sandbox: pages from the end to the beginning, and then live ones, without gaps. */
+
+import { sequenceOf } from "../api/live";
+import type { StoredEvent } from "./events";
+import { type Ref, type Row, Timeline } from "./timeline";
+
+export interface Page {
+  events: StoredEvent[];
+  next_cursor?: string | null;
+}
+
+/** What is read with: requests to the API. */
+export interface Source {
+  /** Events, the newest first. */
+  newest(cursor: string | null, limit: number): Promise<Page>;
+  /** The event of a source with this number. */
+  one(ref: Ref): Promise<StoredEvent | null>;
+  /** Follow live events behind a position. */
+  follow(after: string): void;
+}
+
+const FIRST_PAGE = 200;
+const PAGE = 1000;
+/** How many pages are read to close a gap; a larger one begins the timeline anew. */
+const PAGES_OF_A_GAP = 20;
+/** How many complete events are held, so that details of recent rows need no request. */
+const HELD = 400;
+
+export class History {
+  timeline = new Timeline();
+  /** Whether earlier events are stored that are not loaded. */
+  more = false;
+  loading = false;
+  /** Whether the first page has arrived. */
+  begun = false;
+  error: unknown = null;
+  #cursor: string | null = null;
+  #waiting: StoredEvent[] | null = [];
+  #joining = false;
+  #recent = new Map<number, StoredEvent>();
+
+  constructor(
+    private readonly source: Source,
+    private readonly changed: () => void,
+  ) {}
+
+  /** A live event. */
+  take(event: StoredEvent): void {
+    if (this.#waiting) this.#waiting.push(event);
+    else {
+      this.#hold([event]);
+      this.timeline.append([event]);
+      this.changed();
+    }
+  }
+
+  /** The live stream begins at this position. What is stored may not have all events up to there yet, so the stream
+   * is opened again behind what was read. If it does not have that any more (`resync`), what is stored has it. */
+  async begin(position: string): Promise<void> {
+    if (this.#joining) {
+      this.#joining = false;
+      if (sequenceOf(position) === this.timeline.last) return this.#join();
+    }
+    this.#waiting ??= [];
+    try {
+      await this.#catchUp();
+    } catch (error) {
+      this.error = error;
+      this.#join();
+      return;
+    }
+    const last = this.timeline.last;
+    const missing = last < sequenceOf(position);
+    if (!missing || this.#closed === last) return this.#join();
+    this.#closed = last;
+    this.#waiting = [];
+    this.#joining = true;
+    this.source.follow(`${position.slice(0, position.indexOf("-"))}-${last}`);
+    this.changed();
+  }
+
+  /** The position behind which the stream was opened last: it is not tried twice. */
+  #closed = -1;
+
+  #join(): void {
+    const waiting = this.#waiting ?? [];
+    this.#waiting = null;
+    this.#hold(waiting);
+    this.timeline.append(waiting);
+    this.changed();
+  }
+
+  /** Read pages from the end until they meet what is loaded. */
+  async #catchUp(): Promise<void> {
+    const known = this.timeline.last;
+    const pages: StoredEvent[][] = [];
+    let cursor: string | null = null;
+    for (let count = 0; count < PAGES_OF_A_GAP; count += 1) {
+      const page: Page = await this.source.newest(cursor, count ? PAGE : FIRST_PAGE);
+      pages.push(page.events);
+      cursor = page.next_cursor ?? null;
+      const oldest = page.events.at(-1)?.stream_sequence ?? 0;
+      if (known === 0 || cursor === null || oldest <= known) {
+        if (known === 0) this.#start(cursor);
+        return this.#add(pages);
+      }
+    }
+    this.timeline = new Timeline();
+    this.#start(cursor);
+    this.#add(pages);
+  }
+
+  #start(cursor: string | null): void {
+    this.#cursor = cursor;
+    this.more = cursor !== null;
+  }
+
+  #add(pages: StoredEvent[][]): void {
+    const events = pages.flat().reverse();
+    this.#hold(events);
+    this.timeline.append(events);
+    this.begun = true;
+    this.error = null;
+    this.changed();
+  }
+
+  /** Read earlier events; whether there were any. */
+  async earlier(): Promise<boolean> {
+    if (this.loading || !this.more || !this.begun) return false;
+    this.loading = true;
+    this.changed();
+    try {
+      const timeline = this.timeline;
+      const page = await this.source.newest(this.#cursor, PAGE);
+      if (timeline !== this.timeline) return false;
+      timeline.prepend(page.events.slice().reverse());
+      this.#start(page.next_cursor ?? null);
+      this.error = null;
+      return page.events.length > 0;
+    } catch (error) {
+      this.error = error;
+      return false;
+    } finally {
+      this.loading = false;
+      this.changed();
+    }
+  }
+
+  /** The complete events of a row. An event that is not stored yet is left out. */
+  details(row: Row): Promise<StoredEvent[]> {
+    return this.eventsAt(row.refs);
+  }
+
+  async eventsAt(refs: readonly Ref[]): Promise<StoredEvent[]> {
+    const found = await Promise.all(refs.map((ref) => this.#recent.get(ref.sequence) ?? this.source.one(ref)));
+    return found.filter((event) => event !== null);
+  }
+
+  #hold(events: readonly StoredEvent[]): void {
+    for (const event of events.slice(-HELD)) this.#recent.set(event.stream_sequence, event);
+    for (const sequence of this.#recent.keys()) {
+      if (this.#recent.size <= HELD) break;
+      this.#recent.delete(sequence);
+    }
+  }
+}

@@ -1,0 +1,119 @@
+/** The state of the page of one sandbox: what the API states about it, and its history. */
+
+import { get, path, type Reply } from "../api/client";
+import type { LiveEvent } from "../api/live";
+import { live } from "../shell/live.svelte";
+import type { StoredEvent } from "./events";
+import { History, type Page } from "./history";
+import type { Ref } from "./timeline";
+
+export type SandboxView = Reply<"get_sandbox">;
+export type TaskView = Reply<"get_task">;
+export type MonitorView = Reply<"monitored">;
+
+/** States of a sandbox after which nothing follows. */
+export const ENDED = new Set(["terminated", "failed", "lost"]);
+/** Milliseconds between two requests for the state, while something may change. */
+const INTERVAL = 5_000;
+const SETTLED = 300;
+/** Events after which the state is read again. */
+const CHANGES = /^(sandbox|task|branch|approval)\.|^agent\.(started|completed|failed|shutdown|usage|turn_completed)$|^monitor\./;
+
+export class SessionState {
+  view = $state.raw<SandboxView | null>(null);
+  task = $state.raw<TaskView | null>(null);
+  monitor = $state.raw<MonitorView | null>(null);
+  error = $state.raw<unknown>(null);
+  /** It changes at most once a frame when rows have. */
+  version = $state(0);
+  readonly history: History;
+  #frame = 0;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #stopped = false;
+
+  constructor(readonly id: string) {
+    this.history = new History(
+      {
+        newest: async (cursor, limit) => (await get<"sandbox_events">(this.#path("events"), { newest_first: true, cursor, limit })) as unknown as Page,
+        one: (ref) => this.#one(ref),
+        follow: (after) => {
+          live.stop();
+          live.follow(id, after);
+        },
+      },
+      () => this.#changed(),
+    );
+  }
+
+  get ended(): boolean {
+    return this.view !== null && ENDED.has(this.view.state);
+  }
+
+  /** Read and follow the session; the result ends that. */
+  start(): () => void {
+    const end = live.receive({
+      event: (event) => this.#take(event),
+      refresh: (position) => void this.history.begin(position),
+    });
+    live.stop();
+    live.follow(this.id);
+    void this.load();
+    const interval = setInterval(() => {
+      if (!document.hidden && !(this.ended && this.task?.ended_at)) void this.load();
+    }, INTERVAL);
+    return () => {
+      this.#stopped = true;
+      clearInterval(interval);
+      clearTimeout(this.#timer);
+      cancelAnimationFrame(this.#frame);
+      end();
+    };
+  }
+
+  /** Read and follow the history anew, after an error. */
+  reload(): void {
+    live.stop();
+    live.follow(this.id);
+  }
+
+  async load(): Promise<void> {
+    try {
+      this.view = await get<"get_sandbox">(this.#path());
+      this.error = null;
+      const [task, monitor] = await Promise.allSettled([
+        this.view.task ? get<"get_task">(path("tasks", this.view.task)) : Promise.resolve(null),
+        get<"monitored">(this.#path("monitor")),
+      ]);
+      if (task.status === "fulfilled") this.task = task.value;
+      if (monitor.status === "fulfilled") this.monitor = monitor.value;
+    } catch (error) {
+      this.error = error;
+    }
+  }
+
+  #take({ sequence, envelope }: LiveEvent): void {
+    this.history.take({ stream_sequence: sequence, envelope });
+    if (!CHANGES.test(envelope.type)) return;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => void this.load(), SETTLED);
+  }
+
+  #path(...parts: string[]): string {
+    return path("sandboxes", this.id, ...parts);
+  }
+
+  async #one(ref: Ref): Promise<StoredEvent | null> {
+    const query = { source: ref.source, after_sequence: ref.number - 1, limit: 1 };
+    const found = (await get<"sandbox_events">(this.#path("events"), query)) as unknown as Page;
+    return found.events.find((event) => event.envelope["sequence"] === ref.number) ?? null;
+  }
+
+  /** Redraw at most once a frame; a tab that is not visible redraws when it is. */
+  #changed(): void {
+    if (this.#frame || this.#stopped) return;
+    this.#frame = requestAnimationFrame(() => {
+      this.#frame = 0;
+      this.version += 1;
+    });
+  }
+}

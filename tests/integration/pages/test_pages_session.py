@@ -1,0 +1,183 @@
+"""The pages of a session in a real browser: live, complete after a loss of the connection, inert and accessible."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import pytest
+from playwright.async_api import Page, expect
+
+from sandherd.client import Herd
+from sandherd.contracts.events.conversation import AgentMessage
+from sandherd.contracts.events.tools import AgentApprovalRequested, AgentFileEdited, AgentToolResult, AgentToolUse
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from tests.engines.chromium import browser
+from tests.integration.gateway.conftest import gateway_of, herd_context, responds
+from tests.integration.operating.herds import running
+from tests.integration.pages.conftest import violations
+from tests.integration.pages.recorded_session import PROJECT, SANDBOX, RecordedWorker, publish_sandbox
+from tests.patience import PATIENCE
+from tests.polling import eventually
+
+HOSTILE: Final = (
+    '<img src="https://attacker.example/x" onerror="window.executed=1">'
+    "<script>window.executed=1</script>[x](javascript:window.executed=1)"
+    "\x1b]52;c;ZXZpbA==\x07\x1b]8;;javascript:window.executed=1\x07link\x1b]8;;\x07\N{RIGHT-TO-LEFT OVERRIDE}gpj.exe"
+)
+EFFECTS: Final = """() => [window.executed ?? null,
+    document.querySelectorAll("main img, main script, main iframe").length,
+    [...document.querySelectorAll("main a")].filter((a) => !/^(https?|blob):/.test(a.href)).length]"""
+THEMES: Final[tuple[Literal["light"], Literal["dark"]]] = ("light", "dark")
+SHOWN: Final = {"?tab=monitor": "Findings", "?tab=attempts": "Attempt"}
+"""What a view without text of the sandbox shows."""
+TABS: Final = (
+    "",
+    "?tab=terminal",
+    "?tab=files",
+    "?tab=monitor",
+    "?tab=attempts",
+    "?tab=raw",
+    "/replay",
+    "/replay?view=terminal",
+)
+
+
+@dataclass
+class Site:
+    """A browser's tab, the session that it shows, and a gateway that can be ended and started again."""
+
+    page: Page
+    worker: RecordedWorker
+    herd: Broker
+    port: int
+    _gateway: AsyncExitStack
+
+    async def start(self) -> None:
+        service = await self._gateway.enter_async_context(gateway_of(self.herd, gateway_port=self.port).running())
+        await eventually(lambda: not service.health.problems(), "the gateway is ready")
+
+    async def stop(self) -> None:
+        await self._gateway.aclose()
+
+
+@asynccontextmanager
+async def opened(herd: Broker, postgres: str, home: Path) -> AsyncIterator[Site]:
+    """A herd with a recorded session, and a tab that is not there yet."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    async with (
+        running(herd, postgres, home, isolation="none"),
+        Herd.connect(herd_context(herd)) as client,
+        herd.bus(Principal.WORKER, project=PROJECT, sandbox=SANDBOX) as bus,
+        browser() as chromium,
+        AsyncExitStack() as gateway,
+    ):
+        await eventually(lambda: responds(client), "the spawner responds")
+        token = await client.create_token("tab", "operate")
+        context = await chromium.new_context(
+            base_url=f"http://127.0.0.1:{port}",
+            extra_http_headers={"Authorization": f"Bearer {token.text}"},
+            viewport={"width": 1280, "height": 1400},
+            reduced_motion="reduce",
+        )
+        context.set_default_timeout(PATIENCE * 1000)
+        expect.set_options(timeout=PATIENCE * 1000)
+        site = Site(await context.new_page(), RecordedWorker(bus), herd, port, gateway)
+        await site.start()
+        await publish_sandbox(herd, text="Build the components of the shop")
+        await site.worker.replay("long-frontend")
+        yield site
+
+
+@pytest.fixture
+async def site(herd: Broker, postgres: str, tmp_path: Path) -> AsyncIterator[Site]:
+    async with opened(herd, postgres, tmp_path / "home") as found:
+        yield found
+
+
+def numbered(first: int, last: int) -> list[AgentMessage]:
+    return [AgentMessage(content=f"message {number}.", content_length=10) for number in range(first, last + 1)]
+
+
+async def test_session_page_shows_a_loss_and_misses_nothing(site: Site) -> None:
+    """The page opens at the end and is live, catches up after a loss, and sends once what could not be sent.
+
+    While the gateway is gone it shows that, and the message stays in the box, marked as not sent. A command to mute a
+    rule reaches the monitor.
+    """
+    page = site.page
+    await page.goto(f"/sandboxes/{SANDBOX}")
+    await expect(page.get_by_text("40 components are built.").first).to_be_visible()
+    await site.worker.say(*numbered(1, 3))
+    await expect(page.get_by_text("message 3.", exact=True)).to_be_visible()
+    await site.stop()
+    await expect(page.get_by_text("Not connected")).to_be_visible()
+    await site.worker.say(*numbered(4, 30))
+    await page.get_by_label("Message to the agent").fill("please stop")
+    await page.get_by_role("button", name="Send", exact=True).click()
+    await expect(page.get_by_text("Not sent")).to_be_visible()
+    await expect(page.get_by_label("Message to the agent")).to_have_value("please stop")
+    await site.start()
+    await expect(page.get_by_text("message 30.", exact=True)).to_be_visible()
+    await expect(page.get_by_text("Not connected")).to_have_count(0)
+    shown = await page.get_by_text("message ").filter(has_text=".").all_inner_texts()
+    numbers = [int(text.split()[1].rstrip(".")) for text in shown if text.startswith("message ") and text.endswith(".")]
+    assert numbers == list(range(numbers[0], 31))
+    assert numbers[0] <= 3
+    await page.get_by_role("button", name="Send again").click()
+    await expect(page.get_by_label("Message to the agent")).to_have_value("")
+    await expect(page.locator(".kind-input").filter(has_text="rejected")).to_have_count(1)  # there is no worker for it
+    await page.get_by_role("button", name="Monitor").click()
+    await page.get_by_role("button", name="Mute for 1 h").first.click()
+    await page.get_by_role("button", name="Timeline").click()
+    await expect(page.locator(".kind-error").filter(has_text="refused")).to_have_count(
+        1
+    )  # the spawner has no such sandbox
+
+
+async def test_session_pages_are_inert_and_accessible(site: Site) -> None:
+    """Hostile text of a sandbox executes and loads nothing in any view, in both themes; axe finds no violation."""
+    page = site.page
+    await site.worker.output(f"{HOSTILE}\r\n", "\x1b[1;31mfailed\x1b[0m\n")
+    await site.worker.say(
+        AgentToolUse(tool=HOSTILE, tool_use_id="call-1", input={"command": HOSTILE, HOSTILE: HOSTILE}),
+        AgentToolResult(tool_use_id="call-1", result=HOSTILE, is_error=True),
+        AgentFileEdited(
+            file_path=f"src/{HOSTILE}",
+            change_type="created",
+            lines_added=1,
+            diff_preview=f"@@ -0,0 +1 @@\n+{HOSTILE}\n",
+        ),
+        AgentApprovalRequested(approval_id="appr-1", tool="Bash", input={"command": HOSTILE}, reason=HOSTILE),
+        AgentMessage(content=HOSTILE, content_length=len(HOSTILE)),
+    )
+    foreign: list[str] = []
+    own = (f"http://127.0.0.1:{site.port}/", "blob:")
+    page.on("request", lambda one: None if one.url.startswith(own) else foreign.append(one.url))
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    found: list[object] = []
+    for tab in TABS:
+        await page.goto(f"/sandboxes/{SANDBOX}{tab}")
+        await expect(page.get_by_text("Build the components of the shop").first).to_be_visible()
+        await _fill(page, tab)
+        for theme in THEMES:
+            await page.emulate_media(color_scheme=theme)
+            found += [(tab, theme, one) for one in await violations(page)]
+        assert await page.evaluate(EFFECTS) == [None, 0, 0]
+    assert (found, foreign, errors) == ([], [], [])
+
+
+async def _fill(page: Page, tab: str) -> None:
+    """Wait until the hostile text is shown."""
+    if tab.startswith("/replay"):
+        await page.get_by_role("slider").press("End")
+    shown = page.get_by_role("feed") if not tab else page.locator("main")
+    await expect(shown).to_contain_text(SHOWN.get(tab, "<script>"))
+    if not tab:
+        await page.locator(".kind-call .head").last.click()
+        await expect(page.locator(".details dl").first).to_be_visible()
