@@ -5,9 +5,11 @@ import binascii
 import hashlib
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.requests import Request
 
 Position = list[Any]
@@ -38,9 +40,29 @@ def read_cursor(request: Request[Any], project: str, cursor: str | None, types: 
         position = json.loads(body)
     except (binascii.Error, ValueError):
         raise _invalid_cursor() from None
-    if seal != _seal(request, project, body) or [type(value) for value in position] != list(types):
+    if seal != _seal(request, project, body) or not _is_position(position, types):
         raise _invalid_cursor()
     return list(position)
+
+
+def _is_position(found: Any, types: Sequence[type]) -> bool:
+    """Whether a database accepts these values: clients can write cursors with a seal of their own."""
+    if not isinstance(found, list) or [type(value) for value in found] != list(types):
+        return False
+    numbers = [abs(value) for value in found if isinstance(value, int | float)]
+    texts = [value for value in found if isinstance(value, str)]
+    return all(number <= MAX_WHOLE for number in numbers) and all(text.isprintable() for text in texts)
+
+
+def read_time(text: str) -> datetime:
+    """A time in a position. Raises `ContractError` if it is none that a database has."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise _invalid_cursor() from None
+    if found.tzinfo is None or not 2000 <= found.year < 2200:
+        raise _invalid_cursor()
+    return found
 
 
 def _seal(request: Request[Any], project: str, body: bytes) -> bytes:

@@ -16,12 +16,15 @@ from gateway.pages import Pages, is_page
 from gateway.problems import problem_of, problem_response
 from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.contracts.errors import Code, Problem
+from sandherd.contracts.names import new_name
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+REQUEST: Final = "sandherd.request"
+"""The key of a request's id in its ASGI scope: in the response, and in the source of its commands."""
 CALLER: Final = "sandherd.caller"
 """The key of a request's caller in its ASGI scope."""
 CONTENT: Final = "sandherd.content"
@@ -68,12 +71,18 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
-        begun = time.monotonic()
+        begun, number = time.monotonic(), new_name("req")
+        scope[REQUEST] = number
         own = PAGE_HEADERS if is_page(scope["path"]) else API_HEADERS
 
         async def hardened(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *own, *self._transport]
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    *own,
+                    *self._transport,
+                    (b"x-request-id", number.encode()),
+                ]
                 self._measured(message["status"], time.monotonic() - begun)
             await send(message)
 

@@ -12,7 +12,7 @@ from pydantic import StringConstraints
 from gateway.access import Caller, check_role
 from gateway.downloads import DownloadSpace
 from gateway.event_stream import EventStreams
-from gateway.guard import CONTENT, caller_in
+from gateway.guard import CONTENT, REQUEST, caller_in
 from sandherd.bus.connection import Bus
 from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.client.connection import Connection
@@ -88,7 +88,7 @@ def _session(needed: AccessRole) -> Callable[..., Session]:
         parts = None if key is None else (caller.project, caller.token, request.method, path, key)
         # With the content, as the broker drops a command with an id that it has: another content has to be refused.
         first = None if parts is None else command_id(*parts, request.scope[CONTENT])
-        issuer = f"/sandherd/gateway/{caller.token}/{new_name('req')}"
+        issuer = f"/sandherd/gateway/{caller.token}/{request.scope[REQUEST]}"
         connection = Connection.over(backend.bus, caller.project, issuer=issuer, first=first)
         return Session(backend, caller, Herd(connection), parts)
 
