@@ -117,6 +117,9 @@ class RepositorySettings(BaseModel):
     mirror_filter: Annotated[Literal["none", "blob:none"], Env("SANDHERD_MIRROR_FILTER")] = "none"
     """What mirrors of repositories leave out: with `blob:none`, files are fetched when they are needed, and the forge
     always has to be reachable."""
+    share_mirrors: Annotated[bool, Env("SANDHERD_SHARE_MIRRORS")] = False
+    """Whether a new mirror begins with what another project's mirror of the same repository has, of the branches that
+    the forge shows to the project's own credential."""
     max_lfs_mb: Annotated[int, Env("SANDHERD_MAX_LFS_MB"), Field(ge=1, le=1_048_576)] = 1024
     """Maximum size of the files of one checkout that are stored in Git LFS, of a task that wants them (`lfs`)."""
     lfs_hosts: Annotated[list[RepositoryHost], Names, NONE, Env("SANDHERD_LFS_HOSTS")] = list(_LFS_HOSTS)

@@ -188,6 +188,10 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "Check the repository's host and the credential.",
         ),
         _info("credential of a forge found", "The spawner starts with it; a token that is stored later is used, too."),
+        _info(
+            "mirror begins with another project's", "The rest is fetched from the repository (SANDHERD_SHARE_MIRRORS)."
+        ),
+        _info("mirror of another project not used", "All is fetched from the repository; `error` states why."),
         _info("mirror removed", "No live branch needed the mirror of a repository; it is fetched again when one does."),
         _warning("mirror not repacked", "It uses more disk than it needs, until the next day."),
         _warning("mirrors not checked, retrying", "Mirrors that are not needed stay for ten more minutes.", _BROKER),

@@ -49,10 +49,17 @@ class GatewayDouble:
         finally:
             await runner.cleanup()
 
+    @property
+    def open_streams(self) -> int:
+        """How many streams of events are open."""
+        self._streams = {stream for stream in self._streams if not is_closed(stream)}
+        return len(self._streams)
+
     async def publish(self, envelope: dict[str, Any]) -> None:
         """Send an event to every open stream."""
         self._sequence += 1
         text = f"event: {envelope['type']}\nid: e-{self._sequence}\ndata: {json.dumps(envelope)}\n\n"
+        assert self.open_streams
         for stream in list(self._streams):
             await stream.write(text.encode())
 
@@ -103,5 +110,11 @@ class GatewayDouble:
         """End all open streams; further ones are refused until `replies` has no `/stream`."""
         self.replies["/stream"] = 503
         for stream in list(self._streams):
-            if stream._req is not None and stream._req.transport is not None:
-                stream._req.transport.close()
+            if not is_closed(stream):
+                stream._req.transport.close()  # type: ignore[union-attr]  # it has one
+
+
+def is_closed(stream: web.StreamResponse) -> bool:
+    """Whether its client has disconnected."""
+    transport = stream._req.transport if stream._req is not None else None
+    return transport is None or transport.is_closing()

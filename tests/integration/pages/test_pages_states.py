@@ -8,6 +8,7 @@ from playwright.async_api import Browser, Page, expect
 from tests.integration.pages.conftest import new_tab, violations
 from tests.integration.pages.examples import EMPTY, EXAMPLES, TASKS
 from tests.integration.pages.gateway_double import GatewayDouble
+from tests.polling import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SHOWN = {
@@ -214,3 +215,23 @@ async def test_sign_in_by_a_link_and_by_a_token(double: GatewayDouble, tab: Page
     await expect(tab).to_have_url(f"{double.url}/")
     assert [sent for _, _, sent in double.received][-1] == {"code": "abc"}
     assert not any("abc" in path for path in double.asked)
+
+
+async def test_many_tabs_have_one_stream(double: GatewayDouble, tab: Page) -> None:
+    """A browser opens six connections to a host: of eight tabs none hangs, and another reads when the first closes."""
+    tabs = [tab, *[await tab.context.new_page() for _ in range(7)]]
+    for one in tabs:
+        await one.goto("/conductor")
+        await expect(one.get_by_text("live", exact=True)).to_be_visible()
+        await expect(one.get_by_text("app/models.py").first).to_be_visible()
+    assert double.open_streams == 1
+    await tabs[0].close()
+    await eventually(lambda: any("/events/stream?after=e-100" in path for path in double.asked), "another tab reads")
+    await eventually(lambda: double.open_streams == 1, "its stream is open")
+    empty = {"mode": "inform", "projects": []}
+    double.replies["/monitor/report"] = empty
+    await double.publish(
+        {"type": "monitor.finding_withdrawn", "time": "2026-11-28T12:00:00Z", "source": "/s", "id": "3"}
+    )
+    for one in tabs[1:]:
+        await expect(one.get_by_text("No sandbox is running")).to_be_visible()

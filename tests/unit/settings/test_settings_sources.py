@@ -46,7 +46,7 @@ STRUCTURED: dict[str, list[Any]] = {
     "caps": [LIMITS, LIMITS | {"processes": 9}, LIMITS | {"processes": 10}],
     "remote_resource_factor": [2, 4, 8],
     "remote_keep_alive": [False, False, False],
-    **{name: [True, True, True] for name in ("conflict_follow_up", "remote_pause_on_close")},
+    **{name: [True, True, True] for name in ("conflict_follow_up", "remote_pause_on_close", "share_mirrors")},
     "remote_runtime_class": ["sysbox", "gvisor", "sysbox"],
     "traced_requests": [0.0, 0.5, 1.0],
     "sandbox_otlp_endpoint": ["http://one:4318", "https://two.example", "http://three:4318/otlp"],

@@ -228,14 +228,15 @@ def push_begun(record: BranchRecord, commit: str, now: datetime) -> BranchRecord
     """The branch whose commit is now pushed for the first time."""
     if record.commit != commit or record.pushed is not None:
         return record
-    return record.model_copy(update={"tried": commit, "updated_at": now})
+    before = (*record.tried_before, *([record.tried] if record.tried else []))[-MAX_RECEIVED:]
+    return record.model_copy(update={"tried": commit, "tried_before": before, "updated_at": now})
 
 
 def renamed(record: BranchRecord, branch: str, now: datetime) -> BranchRecord:
     """The branch that is pushed under another name."""
     if record.pushed is not None:
         return record
-    return record.model_copy(update={"pushed_as": branch, "tried": None, "updated_at": now})
+    return record.model_copy(update={"pushed_as": branch, "tried": None, "tried_before": (), "updated_at": now})
 
 
 def pushed(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
@@ -249,6 +250,7 @@ def pushed(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
     changes = {
         "pushed": commit,
         "tried": None,
+        "tried_before": (),
         "push_wanted": not done,
         "objects_in": () if done else record.objects_in,
         "problem": None,

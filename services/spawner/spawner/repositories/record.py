@@ -76,6 +76,8 @@ class BranchRecord(Record):
     """The commit that was pushed last."""
     tried: str | None = None
     """The commit whose first push was begun: a repository that has it as this branch got it from here."""
+    tried_before: tuple[str, ...] = ()
+    """Commits whose first push was begun earlier: the git of a spawner that was killed may still complete it."""
     pushed_as: str | None = None
     """The name of the repository's branch, if that of the same name is not this one."""
     bundle: ArtifactRef | None = None
@@ -120,6 +122,11 @@ class BranchRecord(Record):
     def remote_branch(self) -> str:
         """The name of the repository's branch."""
         return self.pushed_as or self.branch
+
+    @property
+    def tries(self) -> frozenset[str]:
+        """The commits whose first push was begun."""
+        return frozenset({*self.tried_before, *([self.tried] if self.tried else [])})
 
     @property
     def key(self) -> str:

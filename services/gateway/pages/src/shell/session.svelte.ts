@@ -18,6 +18,7 @@ class CurrentSession {
   async load(): Promise<void> {
     try {
       this.current = await get<"get_session">("/session");
+      live.audience = `${this.current.project} ${this.current.name}`;
       this.problem = null;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
