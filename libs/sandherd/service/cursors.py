@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.requests import Request
 
 Position = list[Any]
 """The values of the order's columns in the last row of a page: numbers, texts, and times as text."""
 
 _SEAL_BYTES: Final = 12
+_BIGINT: Final = 2**63 - 1
 _PAGE_FIELDS: Final = {"limit", "cursor", "direction"}
 """Fields of a request that may change from one page to the next."""
 
@@ -51,7 +51,11 @@ def _is_position(found: Any, types: Sequence[type]) -> bool:
         return False
     numbers = [abs(value) for value in found if isinstance(value, int | float)]
     texts = [value for value in found if isinstance(value, str)]
-    return all(number <= MAX_WHOLE for number in numbers) and all(text.isprintable() for text in texts)
+    return all(number <= _BIGINT for number in numbers) and all(map(_is_storable, texts))
+
+
+def _is_storable(text: str) -> bool:
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def read_time(text: str) -> datetime:

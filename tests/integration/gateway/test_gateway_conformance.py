@@ -45,7 +45,7 @@ async def unlimited(herd: Broker, postgres: str, tmp_path: Path, client: Herd) -
         yield Api(await served(port_file), http, token)
 
 
-@pytest.mark.long
+@pytest.mark.long  # thousands of requests: minutes; each kind of refusal is also in test_gateway_access
 async def test_api_does_what_its_document_says(unlimited: Api, tmp_path: Path) -> None:
     """Whatever is sent, no response is a server's error, unknown, or another one than described."""
     schema = tmp_path / "openapi.json"
