@@ -104,7 +104,7 @@ async def test_roles_bounds_and_hosts_are_enforced(api: Api, client: Herd, http:
 
 
 async def test_requests_are_taken_literally(api: Api) -> None:
-    """What is unknown, forged, or meant for another state is refused with its name; no credential is read from a URL."""
+    """What is unknown, forged, or meant for another state is refused by name; no credential is read from a URL."""
     for path, field in (
         ("tasks?stat=failed", "stat"),
         ("tasks/task-x?token=shd_p1_x", "token"),
