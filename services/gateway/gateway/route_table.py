@@ -23,7 +23,7 @@ def allowed_methods(routers: Iterable[APIRouter], path: str) -> str:
 
 
 def check_query(request: Request) -> None:
-    """Raise `HerdError` for a name that the route's query does not have: a filter that is not applied shows too much."""
+    """Raise `HerdError` for a name that the query does not have: a filter that is not applied shows too much."""
     route = request.scope["route"]
     known = _names_of(tuple(route.dependant.query_params))
     for name in request.query_params:
