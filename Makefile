@@ -94,6 +94,7 @@ lint: install
 	@mkdir -p build; $(BIN)/lint-imports --no-logo >build/imports.txt || { cat build/imports.txt; exit 1; }
 	@$(BIN)/python docs/build.py --check
 	@$(BIN)/python -m tests.releases.schema_policy
+	@$(BIN)/python -m tests.releases.api_policy
 
 .PHONY: fmt
 fmt: install ## Format the code, and apply ruff's automatic fixes.
@@ -142,6 +143,7 @@ COMMIT ?= HEAD
 .PHONY: freeze
 freeze: install ## Record COMMIT as the last release, with which the next version must be compatible.
 	@$(BIN)/python -m tests.releases.freezing $(COMMIT)
+	@$(BIN)/python -m tests.releases.api_policy $(COMMIT)
 
 .PHONY: demo
 demo: install ## Run one real task, from submission to history, and show what it took.

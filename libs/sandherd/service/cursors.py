@@ -5,6 +5,7 @@ import binascii
 import hashlib
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from sandherd.contracts.errors import Code, ContractError
@@ -14,6 +15,7 @@ Position = list[Any]
 """The values of the order's columns in the last row of a page: numbers, texts, and times as text."""
 
 _SEAL_BYTES: Final = 12
+_BIGINT: Final = 2**63 - 1
 _PAGE_FIELDS: Final = {"limit", "cursor", "direction"}
 """Fields of a request that may change from one page to the next."""
 
@@ -38,9 +40,33 @@ def read_cursor(request: Request[Any], project: str, cursor: str | None, types: 
         position = json.loads(body)
     except (binascii.Error, ValueError):
         raise _invalid_cursor() from None
-    if seal != _seal(request, project, body) or [type(value) for value in position] != list(types):
+    if seal != _seal(request, project, body) or not _is_position(position, types):
         raise _invalid_cursor()
     return list(position)
+
+
+def _is_position(found: Any, types: Sequence[type]) -> bool:
+    """Whether a database accepts these values: clients can write cursors with a seal of their own."""
+    if not isinstance(found, list) or [type(value) for value in found] != list(types):
+        return False
+    numbers = [abs(value) for value in found if isinstance(value, int | float)]
+    texts = [value for value in found if isinstance(value, str)]
+    return all(number <= _BIGINT for number in numbers) and all(map(_is_storable, texts))
+
+
+def _is_storable(text: str) -> bool:
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def read_time(text: str) -> datetime:
+    """A time in a position. Raises `ContractError` if it is none that a database has."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise _invalid_cursor() from None
+    if found.tzinfo is None or not 2000 <= found.year < 2200:
+        raise _invalid_cursor()
+    return found
 
 
 def _seal(request: Request[Any], project: str, body: bytes) -> bytes:

@@ -1,9 +1,10 @@
 """The API as a FastAPI application, and its OpenAPI document. Models of bodies and responses are the contracts."""
 
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, Final
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
@@ -12,6 +13,7 @@ from starlette.responses import Response
 from gateway.access import AccessError
 from gateway.browsers import COOKIE
 from gateway.problems import problem_of, problem_response
+from gateway.route_table import allowed_methods, check_query
 from gateway.routes import (
     branches,
     files,
@@ -40,7 +42,8 @@ _DESCRIPTION: Final = (
 )
 _CODES: Final = {400: Code.INVALID_JSON, 404: Code.NOT_FOUND}
 """The codes of errors of FastAPI itself; others are refusals, such as of a method."""
-_ROUTES: Final = (herd, tasks, sandboxes, sandbox_work, files, project, branches, session, sign_in, history, sockets)
+_MODULES: Final = (herd, tasks, sandboxes, sandbox_work, files, project, branches, session, sign_in, history)
+ROUTERS: Final = tuple(module.router for module in _MODULES)
 _log: Final = logs.get("application")
 
 
@@ -58,8 +61,9 @@ def application(backend: Callable[[], Backend]) -> FastAPI:
         separate_input_output_schemas=False,
     )
     app.state.backend = backend
-    for module in _ROUTES:
-        app.include_router(module.router, prefix=PREFIX, responses=PROBLEMS)
+    for router in ROUTERS:
+        app.include_router(router, prefix=PREFIX, responses=PROBLEMS, dependencies=[Depends(check_query)])
+    app.include_router(sockets.router, prefix=PREFIX, responses=PROBLEMS)
     app.include_router(webhooks.router)
     _handle_errors(app)
     return app
@@ -114,12 +118,14 @@ async def _of_validation(_request: Request, error: Exception) -> Response:
     return problem_response(problem_of(code, text, field=shown, remedy="see docs/openapi.json"))
 
 
-async def _of_http(_request: Request, error: Exception) -> Response:
+async def _of_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = _CODES.get(error.status_code, Code.REFUSED)
-    return problem_response(
-        problem_of(code, str(error.detail), remedy="see docs/openapi.json"), error.status_code, error.headers
-    )
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = allowed_methods(ROUTERS, request.scope["path"])
+    problem = problem_of(code, str(error.detail), remedy="see docs/openapi.json")
+    return problem_response(problem, error.status_code, headers)
 
 
 async def _of_bug(_request: Request, error: Exception) -> Response:

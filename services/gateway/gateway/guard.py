@@ -24,12 +24,15 @@ from gateway.problems import problem_of, problem_response
 from gateway.webhooks import MAX_WEBHOOK
 from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.contracts.errors import Code, Problem
+from sandherd.contracts.names import new_name
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+REQUEST: Final = "sandherd.request"
+"""The key of a request's id in its ASGI scope: in the response, and in the source of its commands."""
 CALLER: Final = "sandherd.caller"
 """The key of a request's caller in its ASGI scope."""
 CONTENT: Final = "sandherd.content"
@@ -83,12 +86,18 @@ class Guard:
         if scope["type"] == "websocket":
             await (await self._examined_socket(scope) or self._inner)(scope, receive, send)
             return
-        begun = time.monotonic()
+        begun, number = time.monotonic(), new_name("req")
+        scope[REQUEST] = number
         own = PAGE_HEADERS if is_page(scope["path"]) else API_HEADERS
 
         async def hardened(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *own, *self._transport]
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    *own,
+                    *self._transport,
+                    (b"x-request-id", number.encode()),
+                ]
                 self._measured(message["status"], time.monotonic() - begun)
             await send(message)
 

@@ -13,7 +13,7 @@ from pydantic import StringConstraints
 from gateway.access import Caller, check_role
 from gateway.downloads import DownloadSpace
 from gateway.event_stream import EventStreams
-from gateway.guard import CONTENT, caller_in
+from gateway.guard import CONTENT, REQUEST, caller_in
 from gateway.sockets import SocketTable
 from gateway.webhooks import Deliveries
 from sandherd.bus.connection import Bus
@@ -87,9 +87,12 @@ def _digest(*parts: str) -> bytes:
     return hashlib.sha256("\0".join(parts).encode()).digest()
 
 
-def herd_of(backend: Backend, caller: Caller, first: UUID | None = None) -> Herd:
-    """The herd in the caller's project. The first command has the id `first`, so that a repeat is the same."""
-    issuer = f"/sandherd/gateway/{caller.token}/{new_name('req')}"
+def herd_of(backend: Backend, caller: Caller, request: str, first: UUID | None = None) -> Herd:
+    """The herd in the caller's project, for the request with this name.
+
+    The first command has the id `first`, so that a repeat is the same.
+    """
+    issuer = f"/sandherd/gateway/{caller.token}/{request}"
     return Herd(Connection.over(backend.bus, caller.project, issuer=issuer, first=first))
 
 
@@ -104,7 +107,7 @@ def _session(needed: AccessRole) -> Callable[..., Session]:
         parts = None if key is None else (caller.project, caller.token, request.method, path, key)
         # With the content, as the broker drops a command with an id that it has: another content has to be refused.
         first = None if parts is None else command_id(*parts, request.scope[CONTENT])
-        return Session(backend, caller, herd_of(backend, caller, first), parts)
+        return Session(backend, caller, herd_of(backend, caller, request.scope[REQUEST], first), parts)
 
     return session
 

@@ -103,6 +103,42 @@ async def test_roles_bounds_and_hosts_are_enforced(api: Api, client: Herd, http:
     assert (status, body["code"], "hunter2" in str(body)) == (422, "invalid_field", False)
 
 
+async def test_requests_are_taken_literally(api: Api) -> None:
+    """What is unknown, forged, or meant for another state is refused by name; no credential is read from a URL."""
+    for path, field in (
+        ("tasks?stat=failed", "stat"),
+        ("tasks/task-x?token=shd_p1_x", "token"),
+        ("health?x=1", "x"),
+        ("branches?cursor=x", "cursor"),
+        ("events?cursor=forged", "cursor"),
+        ("tasks?past=true&cursor=W10", "cursor"),
+    ):
+        status, body, headers = await api.call("GET", f"/api/v1/{path}")
+        assert (status, body.get("field")) == (422, field), path
+        assert headers["X-Request-Id"].startswith("req-")
+    async with api.session.get(f"{api.url}/api/v1/tasks?token={api.token}&access_token={api.token}") as response:
+        assert response.status == 401
+    for path, allowed in (("tasks", "GET, POST"), ("session", "DELETE, GET, POST"), (f"sandboxes/{SANDBOX}", "GET")):
+        status, _, headers = await api.call("PUT", f"/api/v1/{path}")
+        assert (status, headers["Allow"]) == (405, allowed)
+    spec = BODIES["submit_task"] | {"harness": {"kind": "command", "argv": ["sleep", "600"]}}
+    assert (await api.call("POST", "/api/v1/tasks?name=task-tag", json=spec))[0] == 202
+    tagged = "/api/v1/tasks/task-tag"
+    await eventually(partial(_has_state, api, tagged, "running"), "the task runs")
+    _, _, headers = await api.call("GET", tagged)
+    tag = headers["ETag"]
+    assert (await api.call("GET", tagged, headers={"If-None-Match": tag}))[0] == 304
+    status, body, _ = await api.call("POST", f"{tagged}/cancel", headers={"If-Match": '"other"'})
+    assert (status, body["field"]) == (412, "If-Match")
+    assert (await api.call("POST", f"{tagged}/cancel", headers={"If-Match": "*"}))[0] == 202
+    await eventually(partial(_has_state, api, tagged, "cancelled"), "the task is cancelled")
+    assert (await api.call("GET", tagged, headers={"If-None-Match": tag}))[0] == 200
+
+
+async def _has_state(api: Api, path: str, state: str) -> bool:
+    return str((await api.call("GET", path))[1].get("state")) == state
+
+
 async def _chunks(data: bytes) -> Any:
     for start in range(0, len(data), 65_536):
         yield data[start : start + 65_536]

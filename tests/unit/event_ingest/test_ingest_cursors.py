@@ -2,8 +2,10 @@
 
 import asyncio
 import base64
+import json
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -18,12 +20,13 @@ from event_ingest.schema import bounds, partition_name, required_days
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import derived_uuid
 from sandherd.contracts.requests import AskEvents, AskTrajectory, OutputChunk
-from sandherd.service.cursors import read_cursor, write_cursor
+from sandherd.service import cursors
+from sandherd.service.cursors import read_cursor, read_time, write_cursor
 
 KINDS = (int, str)
 
 
-@given(st.integers(0, 2**62), st.text(), st.integers(1, 1000))
+@given(st.integers(0, 2**62), st.text(st.characters(codec="utf-8", exclude_characters="\0")), st.integers(1, 1000))
 def test_cursor_is_read_as_written(number: int, text: str, limit: int) -> None:
     """Any position is preserved, also with another limit or direction for the next page."""
     asked = AskTrajectory(sandbox="sbx-1")
@@ -39,6 +42,19 @@ def test_invalid_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(ContractError) as refused:
         read_cursor(AskEvents(), "default", cursor, KINDS)
     assert (refused.value.problem.code, refused.value.problem.field) == (Code.INVALID_FIELD, "cursor")
+
+
+@pytest.mark.parametrize("position", [7, None, {"a": 1}, [2**63, "x"], [7, "\0"], [7, "\ud800"], [7], [True, "x"]])
+def test_forged_cursor_is_refused(position: Any) -> None:
+    """A client can compute the seal: what no database accepts is refused, and is no error of a service."""
+    for time in ("", "x", "2026-11-20", "0001-01-01T00:00:00+23:59"):
+        with pytest.raises(ContractError):
+            read_time(time)
+    body = json.dumps(position).encode()
+    cursor = base64.urlsafe_b64encode(cursors._seal(AskEvents(), "default", body) + body).decode()
+    with pytest.raises(ContractError) as refused:
+        read_cursor(AskEvents(), "default", cursor, KINDS)
+    assert refused.value.problem.field == "cursor"
 
 
 @given(st.data())

@@ -1,7 +1,6 @@
 """`approvals`: which approvals do agents request, and how were they decided?"""
 
 import json
-from datetime import datetime
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -10,7 +9,7 @@ from event_ingest.database import Connection
 from event_ingest.queries.pages import Conditions, check_searched, fit_page, limited, project_filter
 from sandherd.contracts.requests import ApprovalList, ApprovalView, AskApprovals
 from sandherd.contracts.states import ApprovalState
-from sandherd.service.cursors import read_cursor, write_cursor
+from sandherd.service.cursors import read_cursor, read_time, write_cursor
 
 _POSITION_TYPES: Final = (str, str, str, str)
 _FIRST_PARAMETER: Final = 3
@@ -53,7 +52,7 @@ def _conditions(request: AskApprovals, project: str) -> Conditions:
     after = read_cursor(request, project, request.cursor, _POSITION_TYPES)
     if after is not None:
         condition = "(a.requested_at, a.project, a.sandbox, a.approval) < ({}::timestamptz, {}, {}, {})"
-        conditions.add(condition, datetime.fromisoformat(after[0]), *after[1:])
+        conditions.add(condition, read_time(after[0]), *after[1:])
     return conditions
 
 

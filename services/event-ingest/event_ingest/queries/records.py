@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from event_ingest.database import Connection
@@ -18,7 +17,7 @@ from sandherd.contracts.requests import (
 )
 from sandherd.contracts.requests.live import SortOrder
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, SandboxState, TaskState
-from sandherd.service.cursors import Position, read_cursor, write_cursor
+from sandherd.service.cursors import Position, read_cursor, read_time, write_cursor
 
 _POSITION_TYPES: Final = (str, str, str)
 _BY_TIME: Final = ("newest", "oldest")
@@ -119,7 +118,7 @@ def _add_position(conditions: Conditions, sort: SortOrder, columns: _Columns, af
     operator, by_time = "<" if sort == "newest" else ">", sort in _BY_TIME
     kind = "timestamptz" if by_time else "text"
     condition = f"({columns.sorted_by(sort)}, project, {columns.name}) {operator} ({{}}::{kind}, {{}}, {{}})"
-    conditions.add(condition, datetime.fromisoformat(value) if by_time else value, project, name)
+    conditions.add(condition, read_time(value) if by_time else value, project, name)
 
 
 def _next_cursor(request: PastTasks | PastSandboxes, project: str, page: FittedPage[Any, Any]) -> str | None:

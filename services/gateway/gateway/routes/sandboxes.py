@@ -2,12 +2,12 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from gateway.bodies import part_of
 from gateway.problems import problem_of, problem_response
-from gateway.routes.replies import STREAM, Accepted, AfterHeader, Name, accepted
+from gateway.routes.replies import STREAM, Accepted, AfterHeader, MatchHeader, Name, accepted, check_match, tagged
 from gateway.sessions import Reader, Session, Worker
 from sandherd.client.errors import HerdError, made
 from sandherd.client.monitor import check_rule
@@ -49,16 +49,18 @@ async def list_sandboxes(session: Reader, which: Annotated[SandboxQuery, Query()
     return SandboxList(sandboxes=page.items, next_cursor=page.next_cursor)
 
 
-@router.get("/sandboxes/{sandbox}")
-async def get_sandbox(session: Reader, sandbox: Name) -> SandboxView:
-    """A sandbox in its current or final state."""
-    return await session.herd.sandbox(sandbox)
+@router.get("/sandboxes/{sandbox}", response_model=SandboxView)
+async def get_sandbox(request: Request, session: Reader, sandbox: Name) -> Response:
+    """A sandbox in its current or final state, with an `ETag` as a task has."""
+    return tagged(request, await session.herd.sandbox(sandbox))
 
 
 @router.post("/sandboxes/{sandbox}/terminate", status_code=202, response_model=Accepted)
-async def terminate_sandbox(session: Worker, sandbox: Name, body: TerminateBody) -> JSONResponse:
+async def terminate_sandbox(
+    session: Worker, sandbox: Name, body: TerminateBody, if_match: MatchHeader = None
+) -> JSONResponse:
     """End a sandbox and every process in it."""
-    await session.herd.sandbox(sandbox)
+    check_match(if_match, await session.herd.sandbox(sandbox))
     await session.herd.terminate(sandbox, reason=f"{session.caller.name}: {body.reason}")
     return accepted(sandbox, f"/sandboxes/{sandbox}")
 

@@ -8,6 +8,7 @@ from gateway.routes.replies import Name
 from gateway.sessions import Backend, herd_of
 from gateway.sockets import EventsHandler, Socket, serve
 from gateway.terminals import TerminalHandler
+from sandherd.contracts.names import new_name
 
 router: Final = APIRouter()
 
@@ -18,7 +19,7 @@ async def events_socket(websocket: WebSocket, sandbox: Name, after: str | None =
     backend: Backend = websocket.app.state.backend()
 
     async def handle(socket: Socket) -> None:
-        await herd_of(backend, socket.caller).sandbox(sandbox)
+        await herd_of(backend, socket.caller, new_name("req")).sandbox(sandbox)
         await EventsHandler(backend.streams, sandbox, after)(socket)
 
     await serve(websocket, backend.streams, backend.sockets, "read", handle)
@@ -30,7 +31,7 @@ async def terminal(websocket: WebSocket, sandbox: Name) -> None:
     backend: Backend = websocket.app.state.backend()
 
     async def handle(socket: Socket) -> None:
-        herd = herd_of(backend, socket.caller)
+        herd = herd_of(backend, socket.caller, new_name("req"))
         await herd.sandbox(sandbox)
         await TerminalHandler(herd, sandbox)(socket)
 

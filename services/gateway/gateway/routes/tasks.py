@@ -2,12 +2,12 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.bodies import part_of
-from gateway.routes.replies import Accepted, Name, accepted
+from gateway.routes.replies import Accepted, MatchHeader, Name, accepted, check_match, tagged
 from gateway.sessions import Reader, Worker
 from sandherd.client import queries
 from sandherd.client.errors import HerdError, made
@@ -63,24 +63,27 @@ async def catalogue(session: Reader) -> Catalogue:
     return found.model_copy(update={"profiles": {name: _shown(one) for name, one in found.profiles.items()}})
 
 
-@router.get("/tasks/{task}")
-async def get_task(session: Reader, task: Name) -> TaskView:
-    """A task in its current or final state."""
-    return await session.herd.task(task)
+@router.get("/tasks/{task}", response_model=TaskView)
+async def get_task(request: Request, session: Reader, task: Name) -> Response:
+    """A task in its current or final state, with an `ETag` for `If-None-Match`, and for `If-Match` of commands."""
+    return tagged(request, await session.herd.task(task))
 
 
 @router.post("/tasks/{task}/cancel", status_code=202, response_model=Accepted)
-async def cancel_task(session: Worker, task: Name, body: CancelBody | None = None) -> JSONResponse:
+async def cancel_task(
+    session: Worker, task: Name, body: CancelBody | None = None, if_match: MatchHeader = None
+) -> JSONResponse:
     """Cancel a task that has not ended."""
-    await session.herd.task(task)
+    check_match(if_match, await session.herd.task(task))
     await session.herd.cancel(task, reason=_reason(body), by=session.caller.name)
     return accepted(task, f"/tasks/{task}")
 
 
 @router.post("/tasks/{task}/retry", status_code=202, response_model=Accepted)
-async def retry_task(session: Worker, task: Name) -> JSONResponse:
+async def retry_task(session: Worker, task: Name, if_match: MatchHeader = None) -> JSONResponse:
     """Retry a task that has failed or was cancelled."""
     view = await queries.task(session.herd.connection.request, task)
+    check_match(if_match, view)
     if view.state not in TASK_ENDED or view.state is TaskState.COMPLETED:
         text = f"{task} is {view.state}: only a failed or cancelled task can be retried"
         raise HerdError.of(Code.CONFLICT, text, field="task", remedy="submit another task")

@@ -7,6 +7,7 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import BranchList, BranchView, DeleteBranch, ListBranches, PushBranch, Request
 from sandherd.contracts.states import BranchState
+from sandherd.service.cursors import read_cursor, write_cursor
 from sandherd.service.requests import Answerer, IncomingRequest
 from spawner.live_state import LiveState
 from spawner.records.availability import available
@@ -39,10 +40,12 @@ class BranchRequestHandler:
             await self._live.catch_up()
         found = [view for view in self._live.branch_index.views() if _matches(view, incoming.project, request)]
         found.sort(key=lambda record: (record.updated_at, record.key), reverse=True)
-        rest = [record for record in found if request.cursor is None or _cursor(record) < request.cursor]
+        after = read_cursor(request, incoming.project, request.cursor, (str,))
+        rest = [record for record in found if after is None or _position(record) < after[0]]
         page = _fitting(rest[: request.limit])
         more = len(rest) > len(page)
-        return BranchList(branches=page, next_cursor=_cursor(rest[len(page) - 1]) if more else None, truncated=more)
+        end = write_cursor(request, incoming.project, [_position(rest[len(page) - 1])]) if more else None
+        return BranchList(branches=page, next_cursor=end, truncated=more)
 
     async def push(self, incoming: IncomingRequest[PushBranch]) -> BranchView:
         """Have a branch pushed as soon as possible."""
@@ -115,5 +118,5 @@ def _fitting(records: list[BranchRecord]) -> list[BranchView]:
     return views
 
 
-def _cursor(record: BranchRecord) -> str:
+def _position(record: BranchRecord) -> str:
     return f"{record.updated_at.timestamp():017.6f} {record.key}"

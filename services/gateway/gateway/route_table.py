@@ -1,0 +1,45 @@
+"""What the routes of the API permit: the methods of a path, and the names in a query. Unknown ones are refused."""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from gateway.routes.replies import PREFIX
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+
+_SHOWN: Final = 64
+
+
+def allowed_methods(routers: Iterable[APIRouter], path: str) -> str:
+    """The header `Allow` for a path: every method that one of its routes has."""
+    inner = path.removeprefix(PREFIX)
+    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    return ", ".join(sorted({method for one in routes if one.path_regex.match(inner) for method in one.methods or ()}))
+
+
+def check_query(request: Request) -> None:
+    """Raise `HerdError` for a name that the query does not have: a filter that is not applied shows too much."""
+    route = request.scope["route"]
+    known = _names_of(tuple(route.dependant.query_params))
+    for name in request.query_params:
+        if name not in known:
+            shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name[:_SHOWN])
+            text = f"{shown}: there is no such parameter"
+            raise HerdError.of(Code.INVALID_FIELD, text, field=shown or None, remedy="see docs/openapi.json")
+
+
+@lru_cache(maxsize=256)
+def _names_of(fields: Sequence[Any]) -> frozenset[str]:
+    names: set[str] = set()
+    for field in fields:
+        model = field.field_info.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            names |= {info.alias or name for name, info in model.model_fields.items()}
+        else:
+            names.add(field.alias)
+    return frozenset(names)

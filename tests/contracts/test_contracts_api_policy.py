@@ -1,0 +1,70 @@
+"""The HTTP API of a release keeps working: what a client would notice is found, and what it would not is permitted."""
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.releases.api_policy import LAST, TODAY, breaks
+
+TASKS = "/api/v1/tasks"
+DOCUMENT: Any = json.loads(TODAY.read_bytes())
+"""Three paths of it: the others are compared in the same way."""
+DOCUMENT["paths"] = {path: DOCUMENT["paths"][path] for path in (TASKS, "/api/v1/session", "/api/v1/sign-in")}
+
+
+def _without_route(new: Any) -> None:
+    del new["paths"][TASKS]["post"]
+
+
+def _without_parameter(new: Any) -> None:
+    operation = new["paths"][TASKS]["get"]
+    operation["parameters"] = [one for one in operation["parameters"] if one["name"] != "limit"]
+
+
+def _required_parameter(new: Any) -> None:
+    new["paths"][TASKS]["get"]["parameters"].append({"in": "query", "name": "x", "required": True, "schema": {}})
+
+
+def _narrower_body(new: Any) -> None:
+    new["components"]["schemas"]["TaskBody"]["properties"]["text"]["maxLength"] = 3
+
+
+def _without_response(new: Any) -> None:
+    del new["paths"][TASKS]["post"]["responses"]["202"]
+
+
+def _without_field(new: Any) -> None:
+    del new["components"]["schemas"]["SessionView"]["properties"]["role"]
+    new["components"]["schemas"]["SessionView"]["required"].remove("role")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (_without_route, "POST /api/v1/tasks: it no longer exists"),
+        (_without_parameter, "GET /api/v1/tasks: query parameter limit: it no longer exists"),
+        (_required_parameter, "GET /api/v1/tasks: query parameter x: it is required"),
+        (_narrower_body, "POST /api/v1/tasks: body: text: "),
+        (_without_response, "POST /api/v1/tasks: 202: there is no such response"),
+        (_without_field, "GET /api/v1/session: 200: role: "),
+    ],
+)
+def test_breaking_change_is_found(change: Callable[[Any], None], named: str) -> None:
+    """By its route and what is no longer as it was."""
+    new = copy.deepcopy(DOCUMENT)
+    change(new)
+    assert any(line.startswith(named) for line in breaks(DOCUMENT, new)), breaks(DOCUMENT, new)
+
+
+def test_additions_are_permitted() -> None:
+    """A new route, an optional parameter and a further field break no client; today's API fits the last release's."""
+    old = copy.deepcopy(DOCUMENT)
+    del old["paths"]["/api/v1/sign-in"]
+    old["paths"][TASKS]["get"]["parameters"].pop()
+    del old["components"]["schemas"]["SessionView"]["properties"]["name"]
+    old["components"]["schemas"]["SessionView"]["required"].remove("name")
+    assert breaks(old, DOCUMENT) == []
+    assert breaks(json.loads(LAST.read_bytes()), json.loads(TODAY.read_bytes())) == []

@@ -1,0 +1,64 @@
+"""The whole API against its OpenAPI document: Schemathesis, on a real gateway with the services behind it."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway.application import document
+from sandherd.client import Herd
+from sandherd.stack.broker import Broker
+from tests.integration.gateway.conftest import Api, responds, served
+from tests.integration.operating.herds import running
+from tests.polling import eventually
+
+CHECKS = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,"
+    "response_schema_conformance,negative_data_rejection,unsupported_method,ignored_auth"
+)
+ENDLESS = ("stream_events", "stream_sandbox")
+"""Streams of events have no end."""
+
+
+_CONFIGURATION = "[checks.negative_data_rejection]\nexpected-statuses = [400, 401, 403, 404, 409, 412, 413, 422]\n"
+"""A body may also be too large, and a name may be in use."""
+
+
+@pytest.fixture
+async def unlimited(herd: Broker, postgres: str, tmp_path: Path, client: Herd) -> AsyncIterator[Api]:
+    """The API without a limit of requests, which would only be refused otherwise."""
+    port_file = tmp_path / "api.port"
+    settings: dict[str, Any] = {"gateway_port_file": port_file, "gateway_requests_per_second": 1_000_000.0}
+    async with (
+        running(herd, postgres, tmp_path / "home", isolation="none", **settings),
+        aiohttp.ClientSession() as http,
+    ):
+        await eventually(lambda: responds(client), "the spawner responds")
+        token = (await client.create_token("all", "operate")).text
+        yield Api(await served(port_file), http, token)
+
+
+@pytest.mark.long  # thousands of requests: minutes; each kind of refusal is also in test_gateway_access
+async def test_api_does_what_its_document_says(unlimited: Api, tmp_path: Path) -> None:
+    """Whatever is sent, no response is a server's error, unknown, or another one than described."""
+    schema = tmp_path / "openapi.json"
+    schema.write_text(json.dumps(document()))
+    (tmp_path / "schemathesis.toml").write_text(_CONFIGURATION)
+    command = Path(sys.executable).with_name("schemathesis")
+    words = [str(command), "run", str(schema), "--url", unlimited.url, "--checks", CHECKS]
+    words += ["--header", f"Authorization: Bearer {unlimited.token}", "--max-examples", "5", "--seed", "16"]
+    words += ["--phases", "examples,fuzzing", "--suppress-health-check", "all", "--no-color"]
+    for operation in ENDLESS:
+        words += ["--exclude-operation-id", operation]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = await asyncio.to_thread(
+        subprocess.run, words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
