@@ -15,6 +15,7 @@ from sandherd.contracts.errors import Code
 OPENAPI: Final = Path(__file__).parents[3] / "docs/openapi.json"
 OPERATIONS: Final = {
     "project_overview": "overview",
+    "compare": "comparison",
     "artifact": "download_artifact",
     "branch": "get_branch",
     "branch_diff": "download_artifact",
