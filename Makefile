@@ -55,6 +55,8 @@ $(INSTALLED): requirements.lock pyproject.toml $(PROJECTS) | $(UV)
 	@touch $@
 
 $(STATIC): $(PAGE_SOURCES) | $(INSTALLED)
+	@cd $(PAGES) && $(CURDIR)/$(BIN)/python -c "import build, sys; sys.exit(build.npm() is None)" || { \
+	  cd $(CURDIR); $(uv_like_pip); $(UV) pip install -q --require-hashes --target build/node -r $(PAGES)/node.lock; }
 	@$(BIN)/python $(PAGES)/build.py
 	@touch $@
 
@@ -68,6 +70,8 @@ lock: | $(UV) ## Update the locked versions of all dependencies, with their hash
 	@$(uv_like_pip); \
 	$(UV) pip compile -q --upgrade --universal --python-version $(OLDEST) --generate-hashes --no-emit-index-url \
 	  --no-annotate --no-header --group dev $(addprefix --no-emit-package ,$(PACKAGES)) pyproject.toml -o requirements.lock; \
+	$(UV) pip compile -q --upgrade --universal --python-version $(OLDEST) --generate-hashes --no-emit-index-url \
+	  --no-annotate --no-header $(PAGES)/node.in -o $(PAGES)/node.lock; \
 	for kind in claude openhands acp; do \
 	  $(UV) pip compile -q --upgrade --universal --generate-hashes --no-emit-index-url --no-annotate --no-header \
 	    --python-version "$$([ $$kind = openhands ] && echo 3.12 || echo $(OLDEST))" \

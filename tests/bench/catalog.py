@@ -110,6 +110,11 @@ GROUPS: Final = (
         _figures("message", "ms", "delivery"),
     ),
     Group(
+        "gateway", "live events over HTTP, and 1,000 clients of them", "tests.bench.gateway_streams:measure",
+        _figures("gateway", "ms", "event") + _figures("gateway", "MiB", "clients")
+        + _figures("gateway", "s", "reconnect"),
+    ),
+    Group(
         "floods", "another project while a sandbox floods the broker, and afterwards", "tests.bench.flood:measure",
         _figures("floods", "s", *_each("delay"), *_each("after"), "cut_off_junk", "cut_off_events")
         + _figures("floods", "ms", *_each("message_during"), *_each("message_after")),

@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, async_playwright, expect
 
 from tests.engines.packages import BUILD, alone, unpacked
+from tests.patience import PATIENCE
 
 _PACKAGES: Final = ("chromium", "fonts-dejavu-core", "fonts-liberation")
 _INSTALLED: Final = re.compile(r"^Inst (\S+) \(", re.MULTILINE)
@@ -35,6 +36,7 @@ def files() -> Path:
 async def browser() -> AsyncIterator[Browser]:
     """Chromium without a window, and without connections of its own."""
     root = await asyncio.to_thread(files)
+    expect.set_options(timeout=PATIENCE * 1000)  # its own 5 s are too short for a busy machine
     async with async_playwright() as playwright:
         chromium = await playwright.chromium.launch(
             executable_path=root / "usr" / "lib" / "chromium" / "chromium", args=list(_FLAGS), env=_environment(root)

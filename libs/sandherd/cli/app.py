@@ -70,6 +70,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "monitor": Entry("monitor"),
     "audit": Entry("events", "audit", "AUDIT_EXAMPLE"),
     "subscriptions": Entry("subscriptions"),
+    "webhooks": Entry("webhooks"),
     "credentials": Entry("credentials"),
     "secrets": Entry("secrets"),
     "tokens": Entry("tokens"),

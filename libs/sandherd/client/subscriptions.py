@@ -45,6 +45,16 @@ class ReceivedEvent:
         with suppress(nats.errors.Error):  # broker unavailable, or acknowledged before: nothing is lost
             await self._message.ack()
 
+    async def give_back(self) -> None:
+        """Have it redelivered at once, to this program or another one."""
+        with suppress(nats.errors.Error):  # as above: it is redelivered later
+            await self._message.nak()
+
+    async def continue_work(self) -> None:
+        """State that it is still being handled: it is not redelivered for another `ack_wait_seconds`."""
+        with suppress(nats.errors.Error):  # as above: it may be received twice
+            await self._message.in_progress()
+
 
 class EventStream:
     """The events of one subscription, oldest first. Iterate over it, and `ack()` each event after handling it."""

@@ -295,6 +295,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("sandbox starts with weaker isolation", "As configured; `reason` has what is missing.", _HOST),
         _warning("sandbox shares this host's network", "As configured: it reaches what the host reaches."),
         _warning("sandbox disk usage is not limited", "An agent can fill the disk.", "Set `SANDHERD_SANDBOX_DISK_MB`."),
+        _warning(
+            "fork server failed, workers are started by exec",
+            "Sandboxes start more slowly, and need more memory.",
+            _HOST,
+        ),
         _warning("subordinate uids not used", "Sandboxes run with the spawner's uid.", _HOST),
         _info("worker modules not compiled, sandboxes start more slowly", "The folder can't be written."),
         _info("removing file system of missing sandbox", "A file system without sandbox is removed."),

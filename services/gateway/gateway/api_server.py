@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from sandherd.private_files import write_file
 from sandherd.service.http_connections import BoundedConnection, ConnectionLimits, OpenConnections, open_files
@@ -16,8 +17,14 @@ from sandherd.service.uvicorn_server import LONGEST_HEADER, HttpServerError, ser
 
 CONNECTION: Final = "sandherd.connection"
 """The key of a request's connection in its ASGI scope."""
+SOCKET: Final = "sandherd.socket"
+"""The key of a WebSocket's connection in its ASGI scope."""
+MAX_MESSAGE: Final = 64 * 1024
+"""Maximum size of a message from the client of a WebSocket, in bytes."""
 _EXCHANGE: Final = 20.0
 """How long a request and its response may take, in seconds; streams of events have no such limit."""
+_PING: Final = 20.0
+"""Seconds between the pings of a WebSocket, and within which each is to be answered."""
 
 
 class ApiConnection(BoundedConnection):
@@ -33,6 +40,12 @@ class ApiConnection(BoundedConnection):
 
         self.app = with_connection
 
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        """Leave the connection to the WebSocket, which has limits of its own."""
+        self._end()
+        self._table.closed(self)
+        super().handle_websocket_upgrade(event)
+
     def stay_open(self) -> None:
         """Have no deadline until the response is complete: it is a stream of events."""
         self._end()
@@ -41,6 +54,25 @@ class ApiConnection(BoundedConnection):
         """Have a later deadline for this response: it is a large file."""
         self._end()
         self._deadline = self.loop.call_later(seconds, self.abort)
+
+
+class SocketConnection(WSProtocol):
+    """A connection of a WebSocket that its handler can close at once, also if the client reads nothing."""
+
+    def handle_connect(self, event: Any) -> None:
+        """Handle the request that opens it."""
+        application = self.app
+
+        async def with_connection(scope: Any, receive: Any, send: Any) -> None:
+            scope[SOCKET] = self
+            await application(scope, receive, send)
+
+        self.app = with_connection
+        super().handle_connect(event)
+
+    def abort(self) -> None:
+        """Close it at once."""
+        self.transport.abort()
 
 
 class ApiServer:
@@ -68,7 +100,11 @@ class ApiServer:
         return uvicorn.Config(
             self._application,
             http=partial(ApiConnection, table),  # type: ignore[arg-type]  # only called, as a class would be
-            ws="none",
+            ws=SocketConnection,
+            ws_max_size=MAX_MESSAGE,
+            ws_ping_interval=_PING,
+            ws_ping_timeout=_PING,
+            ws_per_message_deflate=False,
             lifespan="off",
             proxy_headers=False,
             server_header=False,

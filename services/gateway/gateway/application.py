@@ -12,7 +12,20 @@ from starlette.responses import Response
 from gateway.access import AccessError
 from gateway.browsers import COOKIE
 from gateway.problems import problem_of, problem_response
-from gateway.routes import herd, history, sandboxes, session, sign_in, tasks
+from gateway.routes import (
+    branches,
+    files,
+    herd,
+    history,
+    project,
+    sandbox_work,
+    sandboxes,
+    session,
+    sign_in,
+    sockets,
+    tasks,
+    webhooks,
+)
 from gateway.routes.replies import PREFIX, PROBLEMS
 from gateway.sessions import Backend
 from sandherd.client.errors import HerdError
@@ -27,6 +40,7 @@ _DESCRIPTION: Final = (
 )
 _CODES: Final = {400: Code.INVALID_JSON, 404: Code.NOT_FOUND}
 """The codes of errors of FastAPI itself; others are refusals, such as of a method."""
+_ROUTES: Final = (herd, tasks, sandboxes, sandbox_work, files, project, branches, session, sign_in, history, sockets)
 _log: Final = logs.get("application")
 
 
@@ -44,9 +58,9 @@ def application(backend: Callable[[], Backend]) -> FastAPI:
         separate_input_output_schemas=False,
     )
     app.state.backend = backend
-    routers = (herd.router, tasks.router, sandboxes.router, session.router, sign_in.router, history.router)
-    for router in routers:
-        app.include_router(router, prefix=PREFIX, responses=PROBLEMS)
+    for module in _ROUTES:
+        app.include_router(module.router, prefix=PREFIX, responses=PROBLEMS)
+    app.include_router(webhooks.router)
     _handle_errors(app)
     return app
 

@@ -109,8 +109,8 @@ class EventStreamResponse(Response):
             connection.abort()  # a response that is not read would otherwise wait for its client
         else:
             connection.extend(_CLOSING)
-        tasks = [*waits, *([self._watching] if self._watching else [])]
-        await cancel_and_wait(tasks)
+        await cancel_and_wait(waits)  # first: one of them starts the other
+        await cancel_and_wait([self._watching] if self._watching else [])
 
     async def _pump(self, source: EventSource, epoch: str, start: Start, send: Send) -> None:
         kind = "ready" if start.resync is None else "resync"

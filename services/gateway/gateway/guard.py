@@ -11,9 +11,17 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from gateway.access import AccessError, Caller, TokenReader
-from gateway.browsers import API_HEADERS, PAGE_HEADERS, STRICT_TRANSPORT, check_origin, presented
+from gateway.browsers import (
+    API_HEADERS,
+    PAGE_HEADERS,
+    STRICT_TRANSPORT,
+    check_origin,
+    cookie_in,
+    presented,
+)
 from gateway.pages import Pages, is_page
 from gateway.problems import problem_of, problem_response
+from gateway.webhooks import MAX_WEBHOOK
 from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.contracts.errors import Code, Problem
 
@@ -31,6 +39,9 @@ MAX_BODY: Final = 512 * 1024
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _HOST: Final = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 _BURST_SECONDS: Final = 2.0
+_WEBHOOKS: Final = "/webhooks/"
+_AT_ONCE: Final = 16
+"""Maximum webhooks whose bodies are read at the same time."""
 _SMALL_BODY: Final = 4 * 1024
 """The same without a credential."""
 _PUBLIC: Final = frozenset(
@@ -64,10 +75,14 @@ class Guard:
         self._pages = Pages()
         self._rates = RateLimiter(rate_of(per_second, _BURST_SECONDS))
         self._measured = measured
+        self._webhooks = 0
         self._transport = [STRICT_TRANSPORT] if secure else []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
+        if scope["type"] == "websocket":
+            await (await self._examined_socket(scope) or self._inner)(scope, receive, send)
+            return
         begun = time.monotonic()
         own = PAGE_HEADERS if is_page(scope["path"]) else API_HEADERS
 
@@ -77,7 +92,8 @@ class Guard:
                 self._measured(message["status"], time.monotonic() - begun)
             await send(message)
 
-        refusal, body = await self._examined(scope, receive)
+        is_webhook = scope["method"] == "POST" and scope["path"].startswith(_WEBHOOKS)
+        refusal, body = await (self._webhook if is_webhook else self._examined)(scope, receive)
         if refusal is not None:
             await refusal(scope, receive, hardened)
             return
@@ -86,10 +102,8 @@ class Guard:
     async def _examined(self, scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
         """The refusal of a request, if it is refused, and its body."""
         headers = Headers(scope=scope)
-        if not is_known_host(headers.get("host", ""), self._hosts):
-            text = "this host is not one of the gateway's names"
-            remedy = "add it to SANDHERD_GATEWAY_HOSTS if it is"
-            return problem_response(problem_of(Code.REFUSED, text, field="Host", remedy=remedy), 421), b""
+        if (misdirected := self._misdirected(headers)) is not None:
+            return misdirected, b""
         if scope["path"] == "/healthz":
             return Response("ok\n", media_type="text/plain"), b""
         if is_page(scope["path"]):
@@ -106,6 +120,43 @@ class Guard:
         refusal, body = await _content(headers.get("content-length", ""), receive, limit)
         scope[CONTENT] = hashlib.sha256(body).hexdigest()
         return refusal, body
+
+    def _misdirected(self, headers: Headers) -> Response | None:
+        """The refusal of a request for another host."""
+        if is_known_host(headers.get("host", ""), self._hosts):
+            return None
+        text = "this host is not one of the gateway's names"
+        remedy = "add it to SANDHERD_GATEWAY_HOSTS if it is"
+        return problem_response(problem_of(Code.REFUSED, text, field="Host", remedy=remedy), 421)
+
+    async def _webhook(self, scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
+        """The body of a webhook, whose sender is not known before it was read: few are read at the same time."""
+        headers = Headers(scope=scope)
+        if (misdirected := self._misdirected(headers)) is not None:
+            return misdirected, b""
+        if self._webhooks >= _AT_ONCE:
+            problem = problem_of(Code.BUSY, "other webhooks are being read", remedy="send it again")
+            return problem_response(problem), b""
+        self._webhooks += 1
+        try:
+            return await _content(headers.get("content-length", ""), receive, MAX_WEBHOOK)
+        finally:
+            self._webhooks -= 1
+
+    async def _examined_socket(self, scope: Scope) -> Response | None:
+        """The refusal of a WebSocket. One without a credential may authenticate in its first message."""
+        headers = Headers(scope=scope)
+        if (misdirected := self._misdirected(headers)) is not None:
+            return misdirected
+        try:
+            check_origin(headers)
+            if "authorization" not in headers and cookie_in(headers) is None:
+                return None
+            caller = scope[CALLER] = await self._tokens().authenticate(presented(headers))
+        except AccessError as error:
+            return problem_response(error.problem, error.status)
+        excess = self._rates.excess(caller.digest, time.monotonic())
+        return problem_response(too_often(excess), 429) if excess else None
 
     async def _authenticated(self, scope: Scope, headers: Headers) -> Caller | None:
         """The caller, who is in the scope then; None for a public request. Raises `AccessError`."""

@@ -12,6 +12,8 @@ from gateway.event_stream import EventStreams
 from gateway.guard import Guard, hosts_of
 from gateway.live import LiveFeeds
 from gateway.sessions import Backend
+from gateway.sockets import SocketTable
+from gateway.webhooks import Deliveries
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service, serve
 from sandherd.settings import Settings
@@ -52,7 +54,16 @@ class Gateway:
 
     @cached_property
     def _backend(self) -> Backend:
-        return Backend(self._service.bus, self._streams, DownloadSpace(), oidc=self._oidc())
+        service = self._service
+        return Backend(
+            service.bus,
+            self._streams,
+            DownloadSpace(),
+            SocketTable(),
+            Deliveries(),
+            service.settings.gateway_webhook_secrets,
+            oidc=self._oidc(),
+        )
 
     def _oidc(self) -> "OidcSignIn | None":
         """Sign-in by a provider; what it needs is imported only then."""

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 from uuid import UUID
 
@@ -13,6 +14,8 @@ from gateway.access import Caller, check_role
 from gateway.downloads import DownloadSpace
 from gateway.event_stream import EventStreams
 from gateway.guard import CONTENT, caller_in
+from gateway.sockets import SocketTable
+from gateway.webhooks import Deliveries
 from sandherd.bus.connection import Bus
 from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.client.connection import Connection
@@ -35,6 +38,9 @@ class Backend:
     bus: Bus
     streams: EventStreams
     downloads: DownloadSpace
+    sockets: SocketTable
+    deliveries: Deliveries
+    webhook_secrets: Path | None
     sign_ins: RateLimiter = field(default_factory=lambda: RateLimiter(rate_of(1, 10)))
     """Sign-ins with the same token or code."""
     oidc: "OidcSignIn | None" = None
@@ -52,6 +58,10 @@ class Session:
     caller: Caller
     herd: Herd
     key: tuple[str, ...] | None
+
+    def check(self, needed: AccessRole) -> None:
+        """Raise `AccessError` unless the caller has this role, too."""
+        check_role(self.caller, needed)
 
     def name(self, prefix: str) -> str:
         """A name for what the request creates: the same for a repeated request with an idempotency key."""
@@ -77,6 +87,12 @@ def _digest(*parts: str) -> bytes:
     return hashlib.sha256("\0".join(parts).encode()).digest()
 
 
+def herd_of(backend: Backend, caller: Caller, first: UUID | None = None) -> Herd:
+    """The herd in the caller's project. The first command has the id `first`, so that a repeat is the same."""
+    issuer = f"/sandherd/gateway/{caller.token}/{new_name('req')}"
+    return Herd(Connection.over(backend.bus, caller.project, issuer=issuer, first=first))
+
+
 def _session(needed: AccessRole) -> Callable[..., Session]:
     """The session of a request whose caller has at least this role. Raises `AccessError`."""
 
@@ -88,9 +104,7 @@ def _session(needed: AccessRole) -> Callable[..., Session]:
         parts = None if key is None else (caller.project, caller.token, request.method, path, key)
         # With the content, as the broker drops a command with an id that it has: another content has to be refused.
         first = None if parts is None else command_id(*parts, request.scope[CONTENT])
-        issuer = f"/sandherd/gateway/{caller.token}/{new_name('req')}"
-        connection = Connection.over(backend.bus, caller.project, issuer=issuer, first=first)
-        return Session(backend, caller, Herd(connection), parts)
+        return Session(backend, caller, herd_of(backend, caller, first), parts)
 
     return session
 

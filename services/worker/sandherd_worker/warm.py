@@ -34,6 +34,12 @@ class WarmError(Exception):
     """The worker can't wait, or got no valid environment. The text gives the cause."""
 
 
+def load() -> None:
+    """Load the modules that a worker will need."""
+    for name in _NEEDED:
+        import_module(name)
+
+
 def wait_for_identity(environ: Mapping[str, str]) -> dict[str, str] | None:
     """The environment to run with, once it is written; None if SIGTERM is received first. Raises `WarmError`.
 
@@ -43,8 +49,7 @@ def wait_for_identity(environ: Mapping[str, str]) -> dict[str, str] | None:
     if not state_dir:
         raise WarmError("SANDHERD_STATE_DIR is not set; a worker is started by a runtime, which sets it")
     with _listening() as ended:
-        for name in _NEEDED:
-            import_module(name)
+        load()
         if not _wait(Path(state_dir) / BEGIN, ended):
             return None
     return {**environ, **read_environment(Path(state_dir) / ENVIRONMENT)}

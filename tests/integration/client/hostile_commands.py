@@ -141,6 +141,7 @@ NAMED: frozenset[Words] = frozenset(
         ("credentials", "create"), ("credentials", "revoke"), ("harness", "install"), ("harness", "list"),
         ("image", "build"), ("image", "context"), ("identity", "init"), ("identity", "push"), ("config", "show"),
         ("context", "list"), ("context", "show"), ("context", "add"), ("context", "use"), ("context", "remove"),
+        ("webhooks", "secret"), ("webhooks", "deliver"),
     }
 )  # fmt: skip
-"""Local commands: they show nothing that a sandbox or another project has written."""
+"""Local commands: they show nothing that a sandbox or another project has written, but ids and types of events."""

@@ -118,6 +118,13 @@ async def found_in(folder: Path, name: str) -> Path:
     return found
 
 
+async def stored_for(herd: Broker, task: str) -> set[str]:
+    """The subjects of what is stored under the name of a task."""
+    async with herd.bus(Principal.SPAWNER) as bus:
+        info = await bus.js.stream_info("ARTIFACTS", subjects_filter=f"sandherd.v1.artifact.p1.{task}.>")
+    return set(info.state.subjects or {})
+
+
 async def test_git_in_a_sandbox_fetches_and_pushes_its_branch_only(
     spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, home: Path
 ) -> None:
@@ -162,8 +169,11 @@ async def test_signed_pushes_continue_each_other(
         for number in (1, 2, 3):
             result = await found_in(home, f"pushed-{number}")
             assert result.read_text() == "0\n", (result.parent / "log").read_text()
-            (result.parent / f"go-{number}").touch()
+            if number < 3:
+                (result.parent / f"go-{number}").touch()
         head = upstream.head(run.view.branch)
+        assert len(await stored_for(herd, run.task)) == 4, "three diffs, and the bundle of the whole branch"
+        (await found_in(home, "pushed-3")).with_name("go-3").touch()
         await person.ended(run.task)
     assert git(upstream.path, "log", "--format=%s", head) == "3\n2\n1\nfirst"
     assert all(verified(upstream.path, key, f"{head}~{back}") for back in range(3))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.commands import CommandHarness, TaskSpec
+from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.states import BranchState, SandboxState
 from sandherd.settings import Settings
@@ -267,3 +268,20 @@ def test_pushes_of_a_sandbox_have_a_quota() -> None:
     assert admitted == [True] * 20 + [False] * 5
     assert quota.admits("b", 25)
     assert quota.admits("a", 601)
+    later = [now for now in range(1000, 86_400, 100) if quota.admits("a", now)]
+    assert len(later) == 79
+    assert quota.admits("a", 86_401)
+
+
+def test_bundle_of_an_earlier_push_is_superseded() -> None:
+    """Each has the whole branch, so only the last one is needed; what a sandbox has stored, or is used, stays."""
+
+    def stored(owner: str, name: str) -> ArtifactRef:
+        return BUNDLE.model_copy(update={"artifact": name, "subject": f"sandherd.v1.artifact.p1.{owner}.{name}"})
+
+    old, new = stored("task-1", "a"), stored("task-1", "b")
+    assert decisions.superseded(branch(bundle=old), branch(bundle=new)) == old
+    assert decisions.superseded(branch(bundle=stored("sbx-1", "a")), branch(bundle=new)) is None
+    for after in (branch(bundle=old), branch(), branch(bundle=new, origin=old)):
+        assert decisions.superseded(branch(bundle=old), after) is None
+    assert decisions.superseded(branch(), branch(bundle=new)) is None

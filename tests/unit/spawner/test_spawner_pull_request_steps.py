@@ -8,6 +8,7 @@ import pytest
 
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.pull_requests import PullRequestOptions, PullRequestView
+from sandherd.contracts.requests import CheckPullRequests
 from sandherd.contracts.states import BranchState
 from spawner.forges.forge import (
     MergeOutcome,
@@ -18,6 +19,7 @@ from spawner.forges.rate_limits import RateLimit
 from spawner.pull_requests import decisions
 from spawner.pull_requests.follow_up import text_of
 from spawner.pull_requests.gauges import counts_of, requests_remaining
+from spawner.pull_requests.requested import HASTE, is_meant, poll_hastened
 from spawner.pull_requests.schedule import due_at
 from spawner.pull_requests.steps import MAX_FOLLOW_UPS, Step, TaskWork, next_step
 from spawner.pull_requests.terms import Pace, Terms
@@ -292,3 +294,25 @@ def test_remaining_requests_are_the_lowest_of_a_host() -> None:
         ("https://gitlab.com", "token"): RateLimit(),
     }
     assert requests_remaining(limits) == {"github-com": 12, "git-example-org-8443": 7}
+
+
+def test_webhook_hastens_the_poll_of_what_it_is_about() -> None:
+    """By number, branch or commit in that repository; at most once within two seconds, and never a later poll."""
+    record = branch(pull(shown={"checked_at": BEFORE}, poll_at=LATER, polls=9))
+    assert record.pull is not None
+    number = record.pull.shown.number if record.pull.shown else 0
+    url = "https://R/A/b.git/"
+    for named in ({"numbers": [number]}, {"branches": [record.branch]}, {"commits": [COMMIT]}):
+        assert is_meant(record, CheckPullRequests(repositories=["https://x/y/z", url], **named))
+        assert not is_meant(record, CheckPullRequests(repositories=["https://x/y/z"], **named))
+        closed = branch(pull(shown={"state": "closed"}))
+        assert not is_meant(closed, CheckPullRequests(repositories=[url], **named))
+    assert not is_meant(record, CheckPullRequests(repositories=[url], numbers=[number + 1], branches=["main"]))
+    hastened = poll_hastened(record, NOW)
+    assert hastened.pull is not None
+    assert (hastened.pull.poll_at, hastened.pull.polls) == (NOW, 0)
+    assert poll_hastened(hastened, NOW + HASTE) == hastened
+    just = branch(pull(shown={"checked_at": NOW}))
+    soon = poll_hastened(just, NOW).pull
+    assert soon is not None
+    assert soon.poll_at == NOW + HASTE

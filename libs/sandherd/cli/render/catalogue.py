@@ -26,6 +26,7 @@ RUNTIMES = (
     Column("DISK", 4, whole=True),
     Column("PORTS", 6),
     "NETWORK",
+    Column("START", 8),
     "SANDBOXES",
 )
 PROFILES = ("PROFILE", "RUNTIME", "NETWORK", "WARM", Column("LIMITS", below=True))
@@ -85,7 +86,7 @@ def _row(one: RuntimeView) -> list[object]:
     held = [one.memory, one.cores, one.processes, one.disk or None]
     isolation = [one.isolation, one.host_uid or None]
     reached = [one.ports, one.network or None]
-    return [one.runtime, one.default, *isolation, one.can_pause, *held, *reached, one.limit]
+    return [one.runtime, one.default, *isolation, one.can_pause, *held, *reached, one.worker_start or None, one.limit]
 
 
 def _network(profile: Profile) -> str | None:

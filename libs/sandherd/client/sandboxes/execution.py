@@ -75,14 +75,17 @@ def command(  # one parameter per field
 class Execution:
     """A running or ended command. Iterate over `output()` for its output until its end."""
 
-    def __init__(self, link: HerdConnection, sandbox: str, name: str, longest: float = LONGEST) -> None:
+    def __init__(
+        self, link: HerdConnection, sandbox: str, name: str, longest: float = LONGEST, *, offset: int = 0
+    ) -> None:
+        """`offset` is the number of bytes of its output that are not wanted again."""
         self.sandbox = sandbox
         self.name = name
         self.state: ExecState | None = None
         """Its state at the last request."""
         self._link = link
         self._longest = longest
-        self._offset = 0
+        self._offset = offset
         self._read: list[ExecOutput] = []
 
     @classmethod

@@ -35,3 +35,11 @@ class SyncReceivedEvent:
     def ack(self) -> None:
         """Acknowledge the event. If the acknowledgement is lost, the event is redelivered."""
         return self._loop.run(self._inner.ack)
+
+    def give_back(self) -> None:
+        """Have it redelivered at once, to this program or another one."""
+        return self._loop.run(self._inner.give_back)
+
+    def continue_work(self) -> None:
+        """State that it is still being handled: it is not redelivered for another `ack_wait_seconds`."""
+        return self._loop.run(self._inner.continue_work)

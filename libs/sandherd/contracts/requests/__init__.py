@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from sandherd.contracts.requests.branches import (
         BranchList,
         BranchView,
+        CheckPullRequests,
         DeleteBranch,
         ListBranches,
         MergeBranch,
         OpenPullRequest,
+        PullRequestChecks,
         PushBranch,
     )
     from sandherd.contracts.requests.budgets import BudgetLine, BudgetList, GrantBudget, ListBudgets, SetBudget
@@ -233,7 +235,8 @@ _NAMES: Final = {
     "ExecState FileEntry FileList FileRead FileWritten",
     "approvals": "ApprovalList ApprovalView AskApprovals",
     "base": "REQUESTS TIMEOUT_HEADER Page Reply Request",
-    "branches": "BranchList BranchView DeleteBranch ListBranches MergeBranch OpenPullRequest PushBranch",
+    "branches": "BranchList BranchView CheckPullRequests DeleteBranch ListBranches "
+    "MergeBranch OpenPullRequest PullRequestChecks PushBranch",
     "budgets": "BudgetLine BudgetList GrantBudget ListBudgets SetBudget",
     "catalogue": "Catalogue ListRuntimes Mount Orphan Profile Prune PruneResult RuntimeView",
     "client": "Download DownloadChunk Exec ExecInput ExecKill ExecStatus ListFiles PortRead PortWrite Upload "

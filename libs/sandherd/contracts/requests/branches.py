@@ -10,7 +10,7 @@ from sandherd.contracts.events.branch import BranchOverlap
 from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.pull_requests import PullRequestView
-from sandherd.contracts.repositories import BranchName, Commit
+from sandherd.contracts.repositories import BranchName, Commit, RepositoryUrl
 from sandherd.contracts.requests.base import Page, Request
 from sandherd.contracts.states import BranchState
 
@@ -140,3 +140,24 @@ class MergeBranch(Request[BranchView]):
     """The commit that the user wants to be merged; a `conflict` if the branch has another one by now. None: any."""
     requested_by: Annotated[Note, Field(max_length=200)] | None = None
     """Who requests it, according to the client."""
+
+
+class PullRequestChecks(Model):
+    """How many pull requests are asked for at their forge now."""
+
+    branches: Count
+
+
+class CheckPullRequests(Request[PullRequestChecks]):
+    """Ask a forge for pull requests at once, as a webhook has reported a change; in all projects.
+
+    Those of these repositories that have one of the numbers, branches or commits.
+    """
+
+    Answer: ClassVar[type[BaseModel]] = PullRequestChecks
+    type: ClassVar[str] = "spawner.check_pull_requests"
+    repositories: Annotated[list[RepositoryUrl], Field(min_length=1, max_length=50)]
+    """URLs of a repository: it has several."""
+    numbers: Annotated[list[Count], Field(max_length=50)] = Field(default_factory=list)
+    branches: Annotated[list[BranchName], Field(max_length=50)] = Field(default_factory=list)
+    commits: Annotated[list[Commit], Field(max_length=50)] = Field(default_factory=list)

@@ -93,6 +93,8 @@ class RuntimeView(Model):
     """The uid of the host that its sandboxes run under: `own` (each sandbox has one that nothing else uses),
     `subordinate` (each has one of the subordinate uids of the spawner's user), `spawner`, or `root`; empty if unknown.
     """
+    worker_start: str = Field(default="", exclude_if=lambda how: not how)
+    """How its workers are started: `fork` (of a process that has loaded their modules) or `exec`; empty if unknown."""
     plugin: str = Field(default="", exclude_if=lambda origin: not origin)
     """The distribution and version of a runtime that is a plugin, as `acme-boxes 1.2`; empty for Sandherd's own."""
 

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from gateway.api_server import CONNECTION
 from gateway.bodies import part_of
 from gateway.downloads import FileResponse
-from gateway.routes.replies import STREAM, Accepted, AfterHeader, Name, accepted
+from gateway.routes.replies import FILE, STREAM, Accepted, AfterHeader, Name, accepted
 from gateway.sessions import Approver, Operator, Reader
 from sandherd.client.artifacts import EventArtifact
 from sandherd.client.errors import HerdError, made
@@ -59,9 +59,6 @@ BudgetQuery: Any = part_of(ListBudgets, "BudgetQuery", without=_NONE)
 AuditQuery: Any = part_of(AskAudit, "AuditQuery", without=_NONE)
 DeadQuery: Any = part_of(AskDead, "DeadQuery", without=frozenset({"number"}))
 DecisionBody: Any = part_of(AnswerApproval, "DecisionBody", without=_ANSWERING)
-_FILE: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "Its bytes.", "content": {"application/octet-stream": {"schema": {"type": "string"}}}}
-}
 
 
 class HerdHealth(Model):
@@ -141,7 +138,7 @@ async def branches(session: Reader, which: Annotated[BranchQuery, Query()]) -> B
     return await session.herd.connection.request(made(ListBranches, **which.model_dump(exclude_unset=True)))
 
 
-@router.get("/artifacts/{artifact}", tags=["artifacts"], response_class=Response, responses=_FILE)
+@router.get("/artifacts/{artifact}", tags=["artifacts"], response_class=Response, responses=FILE)
 async def download_artifact(
     session: Reader, request: Request, artifact: Name, task: SafeName | None = None, sandbox: SafeName | None = None
 ) -> Response:

@@ -18,6 +18,9 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     "4XX": {"description": "The request is refused.", "content": {MEDIA_TYPE: {}}, "model": ProblemDetails},
     "5XX": {"description": "It could not be handled now.", "content": {MEDIA_TYPE: {}}, "model": ProblemDetails},
 }
+FILE: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "Its bytes.", "content": {"application/octet-stream": {"schema": {"type": "string"}}}}
+}
 STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "Server-Sent Events: each with the type of an event, its position as `id` and its document.",

@@ -48,6 +48,7 @@ def _view(runtime: Runtime, menu: SpawnPolicy, settings: Settings, plugin: str) 
         ports=can.ports,
         network=can.network,
         host_uid=can.host_uid,
+        worker_start=can.worker_start,
         limit=settings.runtime_limits.get(runtime.name),
         gaps=list(can.gaps),
         plugin=plugin,

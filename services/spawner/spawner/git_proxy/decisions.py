@@ -4,7 +4,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
+from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.branch import BranchRefused
+from sandherd.contracts.names import SANDBOX_PREFIX
 from sandherd.contracts.states import SANDBOX_ENDED, BranchState, SandboxState
 from spawner.repositories.record import BranchRecord, ReceivedCommits
 from spawner.sandboxes.git_proxy_access import repository_url
@@ -12,9 +14,9 @@ from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.record import TaskRecord
 
 _AT_WORK: Final = frozenset({SandboxState.SPAWNING, SandboxState.RUNNING}) - SANDBOX_ENDED
-_PUSHES: Final = 20
-_WINDOW: Final = 600.0
-"""Pushes of one sandbox in this number of seconds: each is checked, stored and pushed by the spawner."""
+_QUOTAS: Final = ((20, 600.0), (100, 86_400.0))
+"""Pushes of one sandbox in these numbers of seconds: each is checked, stored and pushed by the spawner."""
+_LONGEST: Final = max(seconds for _, seconds in _QUOTAS)
 
 
 def works_on(sandbox: SandboxRecord | None, task: TaskRecord | None) -> str | None:
@@ -71,6 +73,17 @@ def late(branch: BranchRecord | None, commits: ReceivedCommits) -> str:
     return f"{done}, and pushed as soon as possible: {branch.problem or 'it takes long'}"
 
 
+def superseded(before: BranchRecord, after: BranchRecord) -> ArtifactRef | None:
+    """The bundle that was made of an earlier push, once a later one is stored with all commits of the branch.
+
+    Without that, each push of a sandbox would store the whole branch for seven days. What a sandbox stored is its own.
+    """
+    old, used = before.bundle, {after.bundle, after.origin, *(one.bundle for one in after.objects_in)}
+    if old is None or after.bundle is None or old in used:
+        return None
+    return None if old.subject.split(".")[-2].startswith(SANDBOX_PREFIX) else old
+
+
 class PushQuota:
     """How often each sandbox pushes. `now` is of a monotonic clock."""
 
@@ -79,12 +92,10 @@ class PushQuota:
 
     def admits(self, sandbox: str, now: float) -> bool:
         """Count a push; returns whether it is permitted."""
-        for name in [name for name, times in self._times.items() if times[-1] <= now - _WINDOW]:
+        for name in [name for name, times in self._times.items() if times[-1] <= now - _LONGEST]:
             del self._times[name]
-        times = self._times.setdefault(sandbox, deque())
-        while times and times[0] <= now - _WINDOW:
-            times.popleft()
-        if len(times) >= _PUSHES:
+        times = self._times.setdefault(sandbox, deque(maxlen=max(number for number, _ in _QUOTAS)))
+        if any(sum(at > now - seconds for at in times) >= number for number, seconds in _QUOTAS):
             return False
         times.append(now)
         return True

@@ -82,7 +82,7 @@ class PushReceiver:
         """Have the commits added and pushed; returns why they are not at the forge."""
         with self._watch(key) as changed:
             now = self._live.now()
-            await self._change(key, partial(of_branch.received, commits=commits, now=now))
+            before = await self._change(key, partial(of_branch.received, commits=commits, now=now))
             try:
                 async with asyncio.timeout(_SECONDS):
                     while (result := self._known_result(key, commits)) is None:
@@ -91,7 +91,10 @@ class PushReceiver:
             except TimeoutError:
                 known = self._live.branch_index.get(key)
                 return decisions.late(known.view if known else None, commits)
-        await self._artifacts.delete(commits.bundle)
+        after = self._live.branch_index.get(key)
+        old = decisions.superseded(before, after.view) if before and after else None
+        for bundle in (commits.bundle, old):
+            await self._artifacts.delete(bundle)
         return result.problem
 
     def _known_result(self, key: str, commits: ReceivedCommits) -> decisions.PushResult | None:
@@ -104,10 +107,9 @@ class PushReceiver:
         event: EventData = decisions.denied(branch, sandbox, reason)
         await self._change(branch.key, lambda record: record.with_events(self._live.now(), event))
 
-    async def _change(self, key: str, decide: Callable[[BranchRecord], BranchRecord]) -> None:
+    async def _change(self, key: str, decide: Callable[[BranchRecord], BranchRecord]) -> BranchRecord | None:
         held = await self._live.branches.change(key, lambda record, _: self._live.allowed(record, decide))
-        if held is not None:
-            await self._live.branches.flush(held)
+        return (await self._live.branches.flush(held)).record if held is not None else None
 
     @contextmanager
     def _watch(self, key: str) -> Iterator[asyncio.Event]:

@@ -1,10 +1,17 @@
-"""Answers requests about pull requests: open, merge."""
+"""Answers requests about pull requests: open, merge, ask the forge at once."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import BranchView, MergeBranch, OpenPullRequest, Request
+from sandherd.contracts.requests import (
+    BranchView,
+    CheckPullRequests,
+    MergeBranch,
+    OpenPullRequest,
+    PullRequestChecks,
+    Request,
+)
 from sandherd.contracts.states import BranchState
 from sandherd.service.requests import Answerer, IncomingRequest
 from spawner.live_state import LiveState
@@ -14,7 +21,7 @@ from spawner.repositories.answers import load_branch
 from spawner.repositories.decisions import Decide
 from spawner.repositories.record import BranchRecord
 
-ANSWERED: Final[Mapping[type[Request[Any]], int]] = {OpenPullRequest: 2, MergeBranch: 2}
+ANSWERED: Final[Mapping[type[Request[Any]], int]] = {OpenPullRequest: 2, MergeBranch: 2, CheckPullRequests: 2}
 """The requests handled here, and the maximum of each that a replica handles concurrently."""
 
 
@@ -27,7 +34,7 @@ class PullRequestHandler:
     @property
     def handlers(self) -> dict[type[Request[Any]], Answerer]:
         """The handlers, one for each request in `ANSWERED`."""
-        return {OpenPullRequest: self.open, MergeBranch: self.merge}
+        return {OpenPullRequest: self.open, MergeBranch: self.merge, CheckPullRequests: self.check}
 
     async def open(self, incoming: IncomingRequest[OpenPullRequest]) -> BranchView:
         """Have the branch's pull request opened or updated as soon as possible."""
@@ -54,6 +61,17 @@ class PullRequestHandler:
                 remedy="see `sandherd branches diff`, and merge again",
             )
         return await self._changed(record, lambda held: requested.merge_requested(held, request, now))
+
+    async def check(self, incoming: IncomingRequest[CheckPullRequests]) -> PullRequestChecks:
+        """Have the pull requests polled that a forge has reported as changed, of whatever project."""
+        now = self._live.now()
+        with available("branches"):
+            await self._live.catch_up()
+        known = [held.view for _, held in self._live.branch_index.items()]
+        meant = [record for record in known if requested.is_meant(record, incoming.request)]
+        for record in meant:
+            await self._changed(record, lambda held: requested.poll_hastened(held, now))
+        return PullRequestChecks(branches=len(meant))
 
     async def _usable(self, project: str, branch: str) -> BranchRecord:
         """The branch, if it can have a pull request."""

@@ -1,8 +1,10 @@
-"""What users request of pull requests, as pure functions from a branch's record to the next record."""
+"""What users and forges request of pull requests, as pure functions from a branch's record to the next record."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
+from urllib.parse import urlsplit
 
-from sandherd.contracts.requests import MergeBranch, OpenPullRequest
+from sandherd.contracts.requests import CheckPullRequests, MergeBranch, OpenPullRequest
 from sandherd.contracts.states import BranchState
 from spawner.forges.forge import Obstacle
 from spawner.pull_requests.decisions import pull_of, refusal
@@ -10,6 +12,9 @@ from spawner.pull_requests.steps import Step, is_resting
 from spawner.pull_requests.terms import Pace
 from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.record import BranchRecord
+
+HASTE: Final = timedelta(seconds=2)
+"""The least time between two polls of a pull request, however often its forge reports a change."""
 
 
 def open_requested(record: BranchRecord, request: OpenPullRequest, now: datetime) -> BranchRecord:
@@ -72,3 +77,36 @@ def _pushing(record: BranchRecord) -> BranchRecord:
     """A pull request needs a branch that is pushed."""
     wanted = record.commit not in {record.pushed, record.base_commit}
     return record.model_copy(update={"push_wanted": True}) if wanted else record
+
+
+def is_meant(record: BranchRecord, request: CheckPullRequests) -> bool:
+    """Whether a branch has an open pull request that a forge has reported as changed."""
+    pull = record.pull
+    if record.local or record.state is not BranchState.LIVE or pull is None or not pull.is_open or pull.shown is None:
+        return False
+    named = (
+        pull.shown.number in request.numbers
+        or not {record.branch, record.pushed_as}.isdisjoint(request.branches)
+        or not {record.commit, record.pushed, pull.shown.commit}.isdisjoint(request.commits)
+    )
+    return named and _place(record.url or record.repository) in {_place(url) for url in request.repositories}
+
+
+def poll_hastened(record: BranchRecord, now: datetime) -> BranchRecord:
+    """The branch whose pull request is polled at once, and soon again if nothing has changed by then."""
+    pull = pull_of(record)
+    if not pull.is_open or pull.shown is None or record.state is not BranchState.LIVE:
+        return record
+    earliest = now if pull.shown.checked_at is None else max(now, pull.shown.checked_at + HASTE)
+    if pull.poll_at is not None and pull.poll_at <= earliest:
+        return record
+    return record.model_copy(update={"pull": pull.changed(poll_at=earliest, polls=0)})
+
+
+def _place(url: str) -> tuple[str, str]:
+    """Host and path of a repository's URL, as forges compare them."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "", url
+    return parts.netloc.rpartition("@")[2].lower(), parts.path.strip("/").removesuffix(".git").lower()

@@ -178,6 +178,8 @@ class Capabilities:
     """What sandboxes can reach (`contracts.network.NetworkMode`); empty if the provider decides."""
     host_uid: str = ""
     """The host uid of sandboxes: `own`, `subordinate`, `spawner` or `root`; empty if not known."""
+    worker_start: str = ""
+    """How workers are started: `fork` or `exec`; empty if not known."""
     unusable: str = ""
     """Why no sandbox can be created in it at all, so that every request for one is rejected; empty if some can."""
 

@@ -54,3 +54,16 @@ def for_processes(
 def hard_open_files() -> int:
     """The maximum number of open files that this process may set for another process."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
+
+def as_resources(limits: ProcessLimits) -> dict[str, int]:
+    """The limits of each process by their names in `resource`, in its units; without those that stay unchanged."""
+    data = None if limits.data_kib is None else limits.data_kib * 1024
+    found = {
+        "RLIMIT_CORE": 0,
+        "RLIMIT_NOFILE": limits.open_files,
+        "RLIMIT_CPU": limits.cpu_seconds,
+        "RLIMIT_DATA": data,
+        "RLIMIT_NPROC": limits.processes,
+    }
+    return {name: limit for name, limit in found.items() if limit is not None}

@@ -5,19 +5,17 @@ import json
 import os
 import resource
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from sandherd import processes
 from sandherd.processes import ProcessId
-from spawner.runtimes import nsenter_child
+from spawner.runtimes import entrants
 from spawner.runtimes.commands import Command, CommandResult, Output, placed
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
+from spawner.runtimes.fork_server import ForkServer
 
 _CHUNK: Final = 64 * 1024
 _KILL_SECONDS: Final = 10.0
@@ -49,10 +47,13 @@ class Entry:
     """The sandbox's own host uid."""
     filter: str = ""
     """Its seccomp program in hexadecimal; empty: no filter."""
+    forks: ForkServer | None = None
+    """Forks the entrant while it runs; None: the entrant is started by exec."""
 
     def request(self, command: Command) -> bytes:
         """The request for `nsenter_child`, as JSON. Raises `RuntimeFailedError`."""
         request: dict[str, Any] = {
+            "role": "command",
             "argv": list(command.argv),
             "environment": {**self.variables, **command.environment},
             "folder": placed(command.folder or "work", str(self.root)),
@@ -67,7 +68,7 @@ class Entry:
 
 async def run(entry: Entry, command: Command) -> CommandResult:
     """Run a command to its end; on timeout it is killed with all its descendants. Raises `RuntimeFailedError`."""
-    visit = await asyncio.to_thread(Visit, entry.request(command), command.max_output)
+    visit = await asyncio.to_thread(Visit, entry.request(command), command.max_output, entry.forks)
     late = False
     try:
         async with asyncio.timeout(command.seconds):
@@ -80,20 +81,17 @@ async def run(entry: Entry, command: Command) -> CommandResult:
 
 
 class Visit:
-    """One `nsenter_child` process, and our ends of its pipes. The constructor starts it, and blocks for a moment."""
+    """One entrant (see `nsenter_child`), and our ends of its pipes. The constructor starts it, and blocks shortly."""
 
-    def __init__(self, request: bytes, max_output: int) -> None:
-        report_reader, report_writer = os.pipe()
-        # Not asyncio's: we read our pipes after the command's end, without waiting until other writers close them.
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", nsenter_child.__file__, str(report_writer)], pass_fds=(report_writer,),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={}, cwd="/",
-        )  # fmt: skip
-        os.close(report_writer)
+    def __init__(self, request: bytes, max_output: int, forks: ForkServer | None = None) -> None:
+        (self._out, out), (self._err, err), (self._report_pipe, report) = (os.pipe() for _ in range(3))
+        try:
+            self._process = entrants.enter(request, forks, out, err, report)
+        finally:
+            for descriptor in (out, err, report):
+                os.close(descriptor)
         self._output = Output(max_output)
         self._answer = b""
-        self._report_pipe = report_reader
-        self._request = request
 
     async def wait_reported(self) -> None:
         """Wait until it has reported how the command ended, or has ended without a report."""
@@ -102,7 +100,7 @@ class Visit:
         for descriptor in (self._out, self._err, self._report_pipe):
             os.set_blocking(descriptor, False)
             loop.add_reader(descriptor, self._read_report, descriptor, ended)
-        await asyncio.to_thread(self._send_request)
+        await asyncio.to_thread(self._process.send)
         await ended
 
     async def close(self) -> None:
@@ -114,10 +112,8 @@ class Visit:
                 self._drain(descriptor)
             for descriptor in (self._out, self._err, self._report_pipe):
                 asyncio.get_running_loop().remove_reader(descriptor)
-            for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-                with suppress(OSError):
-                    _opened(pipe).close()
-            os.close(self._report_pipe)
+                os.close(descriptor)
+            self._process.close()
 
     def ran(self, *, late: bool) -> CommandResult:
         """How it ended. Raises `RuntimeFailedError` if the sandbox could not be entered."""
@@ -127,20 +123,6 @@ class Visit:
         if "code" not in answer and not late:
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, "the process that runs the command was killed")
         return self._output.ran(answer.get("code"), late=late)
-
-    @property
-    def _out(self) -> int:
-        return int(_opened(self._process.stdout).fileno())
-
-    @property
-    def _err(self) -> int:
-        return int(_opened(self._process.stderr).fileno())
-
-    def _send_request(self) -> None:
-        with suppress(OSError):  # it has ended at once
-            stdin = _opened(self._process.stdin)
-            stdin.write(self._request)
-            stdin.close()
 
     def _read_report(self, descriptor: int, ended: "asyncio.Future[None]") -> None:
         data = _read(descriptor)
@@ -166,7 +148,7 @@ class Visit:
     async def _end(self) -> None:
         """Kill all descendants of the command, then its holder, then the `nsenter_child` process."""
         began = asyncio.get_running_loop().time()
-        while self._process.poll() is None:
+        while not self._process.ended():
             past = asyncio.get_running_loop().time() - began
             for process in self._to_end(stopped=past > _STOP_SECONDS):
                 process.signal(signal.SIGKILL)
@@ -207,11 +189,6 @@ def _stop(pid: int) -> bool:
     if not processes.is_stopped(pid) and (process := processes.find(pid)):
         process.signal(signal.SIGSTOP)
     return processes.is_stopped(pid)
-
-
-def _opened(pipe: Any) -> Any:
-    assert pipe is not None, "every pipe was requested"
-    return pipe
 
 
 def _read(descriptor: int) -> bytes | None:

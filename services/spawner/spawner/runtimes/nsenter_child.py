@@ -44,6 +44,15 @@ def main() -> int:
     os.set_inheritable(report_pipe, False)
     try:
         request = json.load(sys.stdin.buffer)
+    except ValueError as error:
+        _report(report_pipe, error=str(error))
+        return 1
+    return serve(request, report_pipe)
+
+
+def serve(request: dict[str, Any], report_pipe: int) -> int:
+    """Enter the sandbox, run the command, and report how it ended. Returns the exit status of this process."""
+    try:
         _enter(request)
         code = _run(request)
     except (OSError, ValueError) as error:
@@ -57,14 +66,27 @@ def _report(report_pipe: int, **what: Any) -> None:
     os.write(report_pipe, json.dumps(what).encode())
 
 
-def _enter(request: dict[str, Any]) -> None:
-    for group in request["groups"]:
+def enter_groups(groups: list[str]) -> None:
+    """Move this process into these control groups. Raises `OSError`."""
+    for group in groups:
         with open(f"{group}/cgroup.procs", "w") as members:  # noqa: PTH123  # avoids further imports
             members.write("0")
+
+
+def enter_namespaces(pid: int, started: int | None, user: int | None) -> None:
+    """Enter the namespaces of a process, with a new session keyring. Raises `OSError`.
+
+    `started`: the process's start time, if another process may have its id by now; `user`: the sandbox's own host uid.
+    """
+    _join_session_keyring()
+    _join(pid, started, user)
+
+
+def _enter(request: dict[str, Any]) -> None:
+    enter_groups(request["groups"])
     if request["target"] is not None:
-        _join_session_keyring()
         pid, started = request["target"]
-        _join(pid, started, request["user"])
+        enter_namespaces(pid, started, request["user"])
     os.chdir(request["folder"])
     nothing = os.open("/dev/null", os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -81,12 +103,12 @@ def _join_session_keyring() -> None:
         raise OSError(ctypes.get_errno(), "no new session keyring: " + os.strerror(ctypes.get_errno()))
 
 
-def _join(pid: int, started: int, user: int | None) -> None:
+def _join(pid: int, started: int | None, user: int | None) -> None:
     """Enter its namespaces under its uid, which owns them; first the user namespace that owns the others."""
     own = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
     others = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in _NAMESPACES if _differs(pid, name)]
     with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123  # as above
-        if int(stat.read().rpartition(b")")[2].split()[19]) != started:
+        if started is not None and int(stat.read().rpartition(b")")[2].split()[19]) != started:
             raise ProcessLookupError(0, "it has just ended")
     owner = fcntl.ioctl(others[0], _OWNER)
     if user is not None:
@@ -97,6 +119,8 @@ def _join(pid: int, started: int, user: int | None) -> None:
         _set_namespace(namespace)
     if os.fstat(own).st_ino != os.fstat(owner).st_ino:
         _set_namespace(own)
+    for namespace in [own, owner, *others]:
+        os.close(namespace)
 
 
 def _differs(pid: int, name: str) -> bool:
@@ -113,32 +137,42 @@ def _run(request: dict[str, Any]) -> int:
     """Run the command; returns its exit status as a shell does. Our processes end with the process that started us."""
     _prctl(_DEATHSIG, signal.SIGKILL)
     # The agent must not access our open host files through /proc. Entering may have reset this (fs.suid_dumpable).
-    _prctl(_DUMPABLE, 0)
+    hide()
     entrant = os.getpid()
     holder = os.fork()
     if holder == 0:
         _run_command(request, entrant)
-    return _status(os.waitpid(holder, 0)[1])
+    return exit_status(os.waitpid(holder, 0)[1])
 
 
 def _run_command(request: dict[str, Any], entrant: int) -> None:
     """Run the command, and be the subreaper of its orphans while it runs."""
-    _end_with({0, entrant})  # the parent of the first process in another pid namespace is 0 there
+    end_with({0, entrant})  # the parent of the first process in another pid namespace is 0 there
     _prctl(_SUBREAPER, 1)
     if request["target"] is not None:
-        _drop_capabilities()
+        drop_capabilities()
     holder = os.getpid()
     command = os.fork()
     if command == 0:
-        _end_with({holder})
+        end_with({holder})
         _become(request)
     while True:
         child, status = os.waitpid(-1, 0)
         if child == command:
-            os._exit(_status(status))
+            os._exit(exit_status(status))
 
 
-def _end_with(parents: set[int]) -> None:
+def hide() -> None:
+    """Prevent processes of the same uid from tracing this one and opening its files in `/proc`. Raises `OSError`."""
+    _prctl(_DUMPABLE, 0)
+
+
+def show() -> None:
+    """Undo `hide`, as exec does. Raises `OSError`."""
+    _prctl(_DUMPABLE, 1)
+
+
+def end_with(parents: set[int]) -> None:
     """End when the parent ends; immediately if it ended before the signal was requested."""
     _prctl(_DEATHSIG, signal.SIGKILL)
     if os.getppid() not in parents:
@@ -152,7 +186,7 @@ def _become(request: dict[str, Any]) -> None:
     argv = request["argv"]
     if request["target"] is not None:
         _scope()
-        _filter(request["filter"])
+        install_filter(request["filter"])
     try:
         os.execvpe(argv[0], argv, request["environment"])  # noqa: S606  # as it was requested, without a shell
     except (OSError, ValueError) as error:
@@ -160,7 +194,7 @@ def _become(request: dict[str, Any]) -> None:
         os._exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_RUN)
 
 
-def _drop_capabilities() -> None:
+def drop_capabilities() -> None:
     """Drop all capabilities, and prevent gaining any, as bubblewrap does."""
     for capability in range(64):
         _LIBC.prctl(_BOUND_DROP, capability, 0, 0, 0)
@@ -181,7 +215,7 @@ def _scope() -> None:
     os.close(descriptor)
 
 
-def _filter(encoded: str) -> None:
+def install_filter(encoded: str) -> None:
     """Install the sandbox's system call filter, if it has one; exit if that fails."""
     if not encoded:
         return
@@ -203,7 +237,8 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _status(status: int) -> int:
+def exit_status(status: int) -> int:
+    """The exit status of a process as a shell shows it, from the status of waitpid(2)."""
     code = os.waitstatus_to_exitcode(status)
     return _SIGNALLED - code if code < 0 else code
 

@@ -20,6 +20,7 @@ from spawner.runtimes.contract import (
     SandboxPlan,
     WarmPlan,
 )  # fmt: skip
+from spawner.runtimes.fork_server import ForkServer
 from spawner.runtimes.freezer import Freezer
 from spawner.runtimes.isolation import IsolationLaunch
 from spawner.runtimes.layout import Layout, SandboxDirectory
@@ -51,6 +52,13 @@ class ProcessRuntime:
     name: str = "process"
     _notify: Callable[[str], None] = field(default=lambda _sandbox: None)
     _watches: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    forks: ForkServer | None = field(init=False, default=None)
+    """Forks workers, if they are isolated; None: they are started by exec."""
+
+    def __post_init__(self) -> None:
+        if self.launch:
+            self.forks = ForkServer(self.worker, self.search_path)
+        self._state_worker_start()
 
     @property
     def ending(self) -> Termination:
@@ -67,7 +75,7 @@ class ProcessRuntime:
         """Starts workers."""
         counted = self.capabilities.processes == "rlimit"
         own = (counted, self.layout.disks, self.toolchains, self.networks, self.search_path)
-        return WorkerStarter(self.worker, self.launch, self.groups, *own)
+        return WorkerStarter(self.worker, self.launch, self.groups, *own, self.forks)
 
     def on_exit(self, notify: Callable[[str], None]) -> None:
         """Call `notify(unit)` from now on when a worker has ended, also for workers that are running already."""
@@ -222,6 +230,8 @@ class ProcessRuntime:
         """Stop watching; the sandboxes continue."""
         await cancel_and_wait(list(self._watches.values()))
         self._watches.clear()
+        if self.forks:
+            await asyncio.to_thread(self.forks.close)
         self.groups.close()
 
     async def _start(self, place: SandboxDirectory, run: Run, start: WorkerStart) -> None:
@@ -229,8 +239,15 @@ class ProcessRuntime:
         for gap in self.capabilities.gaps:
             _log.warning("sandbox starts with weaker isolation", sandbox=place.name, reason=gap)
         await self.starting.spawn_and_claim(place, run, start)
+        self._state_worker_start()
         # Also of a worker that has ended by now: nothing else would report its end.
         self._watch(place, shim.read_claim(run))
+
+    def _state_worker_start(self) -> None:
+        """Show in the capabilities how the next worker will be started: the fork server may have failed."""
+        found = "fork" if self.forks and self.forks.usable else "exec"
+        if found != self.capabilities.worker_start:
+            self.capabilities = replace(self.capabilities, worker_start=found)
 
     def _refuse_weak(self) -> None:
         """Raise `RuntimeFailedError` where this host can't isolate sandboxes and the settings do not allow that."""

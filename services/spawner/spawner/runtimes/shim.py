@@ -43,7 +43,7 @@ echo "$boot $stat" 2>/dev/null >"$run/claim" || exit CLAIMED
 set +C
 writer=
 if [ "$log" = pipe ]; then
-  { ulimit -f LOG_BLOCKS; trap '' XFSZ; cat; exec cat >/dev/null; } <"$run/pipe" >>"$run/log" 2>/dev/null &
+  { ulimit -f LOG_BLOCKS; trap '' XFSZ; cat; exec cat >/dev/null; } <"$run/pipe" >>"$run/log" 2>/dev/null 5<&- &
   writer=$! log=$run/pipe
   trap : PIPE
 fi
@@ -51,7 +51,7 @@ for group in $groups; do echo 0 >"$group/cgroup.procs"; done
 if [ -n "$forwarder" ]; then
   (until "$python" -I -S "$forwarder" "$run" </dev/null >>"$run/network.log" 2>&1; do
     [ -d "$run" ] && [ ! -e "$run/exit" ] && kill -0 $$ 2>/dev/null || exit 0; sleep 1
-  done) &
+  done) 5<&- &
   exec 4<>"$run/gate"
 fi
 ulimit -c 0; ulimit -n "$files"; ulimit -t "$cpu"
@@ -65,6 +65,21 @@ if [ "$writer" ]; then wait "$writer" 2>/dev/null; fi
 _SCRIPT: Final = _TEMPLATE.replace("CLAIMED", str(CLAIMED_BY_ANOTHER)).replace("LOG_BLOCKS", str(LOG_BYTES // _BLOCK))
 _INNER: Final = 'ulimit -p "$0" 2>/dev/null || ulimit -u "$0"; exec "$@"'
 """The option for the number of processes is `-p` in dash and `-u` in bash."""
+CHANNEL: Final = 5
+"""The descriptor of the stub's connection to the process that forks the worker."""
+_STUB: Final = """
+echo ready >&5
+read -r word worker <&5
+if [ "$word" != started ]; then exec "$@" 5<&-; fi
+trap 'kill -TERM "$worker" 2>/dev/null; again=1' TERM
+while :; do
+  again=
+  read -r word status <&5 && exit "$status"
+  [ "$again" ] || exit 137
+done
+"""
+"""In the sandbox, in place of a worker that is forked (see `fork_program`): it runs as long as the worker, passes
+SIGTERM on to it, and ends with its status. If none was forked it becomes the worker."""
 
 
 def make_pipe(run: Run) -> None:
@@ -106,6 +121,11 @@ def argv(
         str(forwarder or ""),
         *command,
     ]
+
+
+def stub(command: list[str]) -> list[str]:
+    """The command line of the stub for a worker with this command line."""
+    return ["/bin/sh", "-c", _STUB, "sandherd-worker", *command]
 
 
 def limiting_processes(limits: ProcessLimits, command: list[str]) -> list[str]:

@@ -1,8 +1,11 @@
 """Starts a worker in its directory: its files, its limits, and the command line of its shim."""
 
 import asyncio
+import json
 import os
 import signal
+import socket
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -24,6 +27,7 @@ from spawner.runtimes import (
     warm_workers,
 )
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan, WarmPlan
+from spawner.runtimes.fork_server import ForkServer
 from spawner.runtimes.isolation import IsolationLaunch
 from spawner.runtimes.layout import SandboxDirectory
 from spawner.runtimes.nsenter import Entry
@@ -74,6 +78,8 @@ class WorkerStarter:
     networks: network.Networks = field(default_factory=network.Networks)
     search_path: str = ""
     """The worker's PYTHONPATH; empty: none."""
+    forks: ForkServer | None = None
+    """Forks the workers of isolated sandboxes; None: they are started by exec."""
 
     def set_up(self, place: SandboxDirectory, plan: SandboxPlan) -> None:
         """Create the directories and the files that the worker reads. Raises `RuntimeFailedError`."""
@@ -138,6 +144,7 @@ class WorkerStarter:
             variables=self.common(place),
             user=place.user if self.launch else None,
             filter=self.launch.filter(nested=False).hex() if self.launch else "",
+            forks=self.forks,
         )
 
     def variables(self, place: SandboxDirectory, plan: SandboxPlan, lost: int | None = None) -> dict[str, str]:
@@ -145,15 +152,11 @@ class WorkerStarter:
         found = environment.variables(plan, self._paths(place), group=self._memory_group(place), lost=lost)
         return found | self._toolchains() | self._search() | self._repository(plan)
 
-    def line(self, place: SandboxDirectory, run: Run, start: WorkerStart) -> list[str]:
-        """The shim's command line."""
-        own = limits.for_processes(
-            start.limits,
-            hard_files=limits.hard_open_files(),
-            memory_group=self.groups.memory is not None,
-            count_processes=self.count_processes,
-        )
-        command = shim.limiting_processes(own, [*self.worker, *start.arguments])
+    def line(self, place: SandboxDirectory, run: Run, start: WorkerStart, *, forked: bool = False) -> list[str]:
+        """The shim's command line. `forked`: with a stub in place of the worker."""
+        own = self._process_limits(start)
+        worker = [*self.worker, *start.arguments]
+        command = shim.limiting_processes(own, shim.stub(worker) if forked else worker)
         gate = network.GATE if self.forwards(start.network) else None
         if self.launch:
             shim.make_pipe(run)
@@ -166,9 +169,19 @@ class WorkerStarter:
         groups, piped = self.groups.of(place.name), self.launch is not None
         return shim.argv(run, place.work, own, groups, command, piped=piped, forwarder=forwarder)
 
+    def _process_limits(self, start: WorkerStart) -> limits.ProcessLimits:
+        return limits.for_processes(
+            start.limits,
+            hard_files=limits.hard_open_files(),
+            memory_group=self.groups.memory is not None,
+            count_processes=self.count_processes,
+        )
+
     async def spawn_and_claim(self, place: SandboxDirectory, run: Run, start: WorkerStart) -> None:
         """Start the shim of one run, and return when one has claimed the run. Raises `RuntimeFailedError`."""
-        pid = await asyncio.to_thread(self.spawn, place, run, start)
+        pid, connection = await asyncio.to_thread(self._spawn_forked, place, run, start)
+        if self.forks and connection:
+            await self.forks.wait_forked(connection)
         deadline = asyncio.get_running_loop().time() + _CLAIM_SECONDS
         while shim.read_claim(run) is None:
             # A child that ended without claiming the run, or after another claimed it, is not waited for.
@@ -191,17 +204,52 @@ class WorkerStarter:
 
     def spawn(self, place: SandboxDirectory, run: Run, start: WorkerStart) -> int:
         """Start the shim of one run, and return its process id. Raises `RuntimeFailedError`."""
+        return self._spawn(place, run, start, None)
+
+    def _spawn_forked(self, place: SandboxDirectory, run: Run, start: WorkerStart) -> tuple[int, socket.socket | None]:
+        """As `spawn`, with the connection to the process that forks the worker; None: it is started by exec."""
+        with ExitStack() as stack:
+            near, far = (stack.enter_context(end) for end in socket.socketpair())
+            connection = self._request_fork(place, run, start, near)
+            try:
+                return self._spawn(place, run, start, far if connection else None), connection
+            except RuntimeFailedError:
+                if connection:
+                    connection.close()
+                raise
+
+    def _spawn(self, place: SandboxDirectory, run: Run, start: WorkerStart, channel: socket.socket | None) -> int:
+        """Start the shim, with a stub that has this channel, or with the worker itself."""
         try:
             if self.forwards(start.network):
                 network.prepare(place, run, start.network)
             else:
                 _log.warning("sandbox shares this host's network", sandbox=place.name)
-            line = self.line(place, run, start)
+            line = self.line(place, run, start, forked=channel is not None)
             return os.posix_spawn(
-                line[0], line, start.variables, setsid=True, setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
-            )
+                line[0], line, start.variables, setsid=True, setsigmask=[], setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+                file_actions=[(os.POSIX_SPAWN_DUP2, channel.fileno(), shim.CHANNEL)] if channel else [],
+            )  # fmt: skip
         except OSError as error:
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} did not start: {error}") from error
+
+    def _request_fork(
+        self, place: SandboxDirectory, run: Run, start: WorkerStart, channel: socket.socket
+    ) -> socket.socket | None:
+        """Request a worker that waits for the stub at the other end of `channel`. None: the worker can't be forked."""
+        if self.forks is None or self.launch is None or not self.forks.usable:
+            return None
+        channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        isolation = {
+            "user": place.user if self.launch.users else None,
+            "filter": self.launch.filter(nested=start.nested).hex(),
+            "groups": [str(group) for group in self.groups.of(place.name)],
+            "limits": limits.as_resources(self._process_limits(start)),
+        }
+        folder = str(self._paths(place).work)
+        process = {"folder": folder, "variables": {**start.variables, "PWD": folder}, "arguments": start.arguments}
+        request = {"role": "worker", "log": str(run.pipe), **isolation, **process}
+        return self.forks.request(json.dumps(request).encode(), [channel.fileno()])
 
     def forwards(self, policy: NetworkPolicy) -> bool:
         """Whether a sandbox with this policy has a network namespace, with a forwarder."""

@@ -1,0 +1,83 @@
+"""`sandherd webhooks`: a new secret, and the delivery of a subscription's events to a URL."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandherd.cli.options import Project, example, group
+from sandherd.cli.parse.durations import Span, duration
+from sandherd.client.terminal_text import write_text
+
+if TYPE_CHECKING:
+    from sandherd.client.herd import Herd
+
+app = group("Outgoing webhooks: create a secret, deliver.", "sandherd webhooks secret")
+_DAY = Span(86_400)
+_DAYS = Span(5 * 86_400)
+
+
+@app.command("secret", epilog=example("sandherd webhooks secret"))
+def secret() -> int:
+    """Print a new secret for the signatures of webhooks. Store it in a file that only you can read.
+
+    The receiver needs it, too. It is stored nowhere else.
+    """
+    from sandherd.webhook_signatures import new_secret
+
+    write_text(new_secret())
+    return 0
+
+
+@app.command(
+    "deliver",
+    epilog=example("sandherd webhooks deliver alerts https://example.com/events --secret-file secret"),
+)
+def deliver(  # noqa: PLR0913  # one parameter for each option
+    ctx: typer.Context,
+    subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="The durable subscription to deliver.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where to, by https.")],
+    *,
+    secret_file: Annotated[
+        Path, typer.Option("--secret-file", metavar="FILE", help="A secret in each line; all sign. Read every time.")
+    ],
+    dead: Annotated[
+        Path | None, typer.Option("--dead-letters", metavar="FILE", help="Append what is given up to this file.")
+    ] = None,
+    age: Annotated[
+        float, typer.Option("--max-age", metavar="DURATION", parser=duration, help="When an event is given up.")
+    ] = _DAY,
+    failing: Annotated[
+        float,
+        typer.Option("--end-after", metavar="DURATION", parser=duration, help="End after so long without success."),
+    ] = _DAYS,
+    private: Annotated[
+        bool, typer.Option("--permit-private", help="Permit http, and addresses that are not public.")
+    ] = False,
+    project: Project = None,
+) -> int:
+    """Deliver the events of a subscription to a URL as signed webhooks, until interrupted.
+
+    Each event is sent until the receiver accepts it (2xx), in order for each task and sandbox, at least once and always
+    with the same id. A subscriber's credential suffices. Run it as a service; after a restart it continues.
+    """
+    from datetime import timedelta
+
+    from sandherd.cli.session import talk
+    from sandherd.cli.stderr import complain
+    from sandherd.client.webhooks.addresses import checked_url
+    from sandherd.client.webhooks.delivery import Limits, WebhookDelivery, secrets_in
+    from sandherd.client.webhooks.sender import Sender
+
+    sender = Sender(checked_url(url, private=private), private=private)
+    secrets_in(secret_file)
+    limits = Limits(timedelta(seconds=age), timedelta(seconds=failing))
+
+    async def work(herd: "Herd") -> int:
+        delivery = WebhookDelivery(
+            herd, subscription, sender, lambda: secrets_in(secret_file), dead, limits=limits, report=complain
+        )
+        await delivery.run()
+        return 0
+
+    return talk(ctx, work, project=project)

@@ -1,0 +1,203 @@
+"""Delivers the events of a subscription: in order for each task and sandbox, with retries, each until it is accepted.
+
+An event is acknowledged when its receiver has accepted it, or when it was written to the file of dead letters; so a
+program that is killed between any two steps delivers it again, with the same id.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from sandherd.backoff import Backoff
+from sandherd.client.errors import HerdError
+from sandherd.client.herd import Herd
+from sandherd.client.subscriptions import EventStream, ReceivedEvent
+from sandherd.client.webhooks.arrival_order import ArrivalOrder
+from sandherd.client.webhooks.sender import Sender, SendResult, Webhook
+from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import Subscription
+from sandherd.webhook_signatures import PREFIX
+
+AT_ONCE: Final = 8
+"""Maximum webhooks that are sent at the same time; of one task or sandbox one at a time."""
+PACE: Final = Backoff(base=1.0, cap=300.0, jitter=0.5)
+_SHARE: Final = 3
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When an event, or the whole delivery, is given up."""
+
+    age: timedelta = timedelta(hours=24)
+    """How long an event is sent again, since it was first sent by this program."""
+    failing: timedelta = timedelta(days=5)
+    """After so long without any accepted event the delivery ends."""
+
+
+def next_step(reply: SendResult, failures: int, first: datetime, now: datetime, limits: Limits) -> float | None:
+    """Seconds until a webhook that was not accepted is sent again; None: it is given up."""
+    delay = max(PACE.delay(failures), reply.retry_after or 0.0)
+    return None if now + timedelta(seconds=delay) - first > limits.age else delay
+
+
+@dataclass
+class WebhookDelivery:
+    """The delivery of one subscription to one URL. `report` gets what went wrong, as a line of text."""
+
+    herd: Herd
+    subscription: str
+    sender: Sender
+    secrets: Callable[[], tuple[str, ...]]
+    dead: Path | None
+    limits: Limits = Limits()
+    report: Callable[[str], None] = lambda _text: None
+    _last: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+    _running: "set[asyncio.Task[None]]" = field(default_factory=set)
+    _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _accepted_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    async def run(self) -> None:
+        """Deliver until cancelled. Raises `HerdError` if the receiver wants no more, or accepts none for too long."""
+        found = await self._subscription()
+        self._order: ArrivalOrder[ReceivedEvent] = ArrivalOrder(found.unacknowledged)
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ended = ended
+        receiving = asyncio.create_task(self._receive(found))
+        try:
+            await asyncio.wait([receiving, ended], return_when=asyncio.FIRST_COMPLETED)
+            await (ended if ended.done() else receiving)
+        finally:
+            await cancel_and_wait([receiving])  # first: what is given back is for the next program
+            await cancel_and_wait(self._running)
+            ended.cancel()
+
+    async def _subscription(self) -> Subscription:
+        listed = (await self.herd.subscriptions()).subscriptions
+        found = next((one for one in listed if one.name == self.subscription), None)
+        if found is None:
+            text = f"there is no subscription {self.subscription}"
+            remedy = f"create it with `sandherd subscriptions create {self.subscription}`"
+            raise HerdError.of(Code.NOT_FOUND, text, field="name", remedy=remedy)
+        return found
+
+    async def _receive(self, found: Subscription) -> None:
+        self._beat = found.ack_wait_seconds / _SHARE
+        async with self.herd.receive(self.subscription) as stream:
+            releasing = asyncio.create_task(self._release_later(found.ack_wait_seconds * 2))
+            try:
+                await self._take(stream)
+            finally:
+                await cancel_and_wait([releasing])
+
+    async def _take(self, stream: EventStream) -> None:
+        async for received in stream:
+            for one in self._order.add(received.stream_sequence, received.deliveries, received):
+                self._start(one)
+
+    async def _release_later(self, seconds: float) -> None:
+        """Wait no longer for events that were not acknowledged at the beginning."""
+        await asyncio.sleep(seconds)
+        for one in self._order.release():
+            self._start(one)
+
+    def _start(self, received: ReceivedEvent) -> None:
+        entity = received.event.subject
+        task = asyncio.create_task(self._deliver(received, self._last.get(entity)))
+        self._last[entity] = task
+        self._running.add(task)
+        task.add_done_callback(lambda done: self._end(entity, done))
+
+    def _end(self, entity: str, task: "asyncio.Task[None]") -> None:
+        self._running.discard(task)
+        if self._last.get(entity) is task:
+            del self._last[entity]
+        if not task.cancelled() and (error := task.exception()) is not None and not self._ended.done():
+            self._ended.set_exception(error)
+
+    async def _deliver(self, received: ReceivedEvent, before: "asyncio.Task[None] | None") -> None:
+        """Deliver an event behind the one before it, of the same task or sandbox."""
+        beating = asyncio.create_task(self._beats(received))
+        acknowledged = False
+        try:
+            if before is not None:
+                await asyncio.wait([before])
+                if before.cancelled() or before.exception() is not None:
+                    return  # it is delivered again behind that one
+            await self._until_accepted(received)
+            await received.ack()
+            acknowledged = True
+            self._order.done(received.stream_sequence)
+        finally:
+            await cancel_and_wait([beating])
+            if not acknowledged:
+                await received.give_back()
+
+    async def _beats(self, received: ReceivedEvent) -> None:
+        while True:
+            await asyncio.sleep(self._beat)
+            await received.continue_work()
+
+    async def _until_accepted(self, received: ReceivedEvent) -> None:
+        event = received.event
+        webhook = Webhook(str(event.id), event.model_dump_json(exclude_none=True).encode())
+        first, failures = datetime.now(UTC), 0
+        while not (reply := await self._send(webhook)).is_accepted:
+            now = datetime.now(UTC)
+            self._check_end(reply, now)
+            delay = next_step(reply, failures, first, now, self.limits)
+            if delay is None:
+                await asyncio.to_thread(self._bury, received, webhook, reply)
+                return
+            if failures == 0:
+                self.report(f"{event.type} {event.id} was not accepted, retrying: {reply.reason}")
+            failures += 1
+            await asyncio.sleep(delay)
+        self._accepted_at = datetime.now(UTC)
+
+    async def _send(self, webhook: Webhook) -> SendResult:
+        async with self._places:
+            headers = webhook.headers(self.secrets(), datetime.now(UTC))
+            return await asyncio.to_thread(self.sender.send, webhook.body, headers)
+
+    def _check_end(self, reply: SendResult, now: datetime) -> None:
+        if reply.wants_no_more:
+            text = "the receiver responds with 410: it wants no more webhooks"
+            raise HerdError.of(Code.REFUSED, text, remedy="correct the URL, and start again: no event is lost")
+        if now - self._accepted_at > self.limits.failing:
+            text = f"the receiver has accepted nothing since {self._accepted_at:%Y-%m-%d %H:%M} UTC: {reply.reason}"
+            raise HerdError.of(Code.UNAVAILABLE, text, remedy="correct it, and start again: no event is lost")
+
+    def _bury(self, received: ReceivedEvent, webhook: Webhook, reply: SendResult) -> None:
+        """Append the event to the file of dead letters, durably; without one, it is only reported."""
+        self.report(f"{received.event.type} {webhook.id} is given up: {reply.reason}")
+        if self.dead is None:
+            return
+        line = {"sequence": received.stream_sequence, "reason": reply.reason, "event": json.loads(webhook.body)}
+        with self.dead.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def secrets_in(path: Path) -> tuple[str, ...]:
+    """The secrets in a file, one in each line: several while one replaces the other. Raises `HerdError`."""
+    try:
+        found = tuple(path.read_text()[:4096].split())
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
+        remedy = "write one there with `sandherd webhooks secret`"
+        raise HerdError.of(
+            Code.INVALID_FIELD, f"{path} can't be read: {why}", field="secret_file", remedy=remedy
+        ) from None
+    if not found or not all(one.startswith(PREFIX) for one in found):
+        remedy = "write one there with `sandherd webhooks secret`"
+        raise HerdError.of(
+            Code.INVALID_FIELD, f"{path} has a line that is no secret", field="secret_file", remedy=remedy
+        )
+    return found

@@ -1,0 +1,75 @@
+"""One branch: its state, and what is to be done with it."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import JSONResponse
+
+from gateway.bodies import part_of
+from gateway.routes.replies import Accepted, accepted
+from gateway.sessions import Approver, Reader, Session, Worker
+from sandherd.client.errors import HerdError, made
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import (
+    BranchView,
+    DeleteBranch,
+    ListBranches,
+    MergeBranch,
+    OpenPullRequest,
+    PushBranch,
+    Request,
+)
+
+router: Final = APIRouter(tags=["branches"])
+_BRANCH: Final = frozenset({"branch", "requested_by"})
+PushBody: Any = part_of(PushBranch, "PushBody", without=_BRANCH)
+PullRequestBody: Any = part_of(OpenPullRequest, "PullRequestBody", without=_BRANCH)
+MergeBody: Any = part_of(MergeBranch, "MergeBody", without=_BRANCH)
+DeleteBranchQuery: Any = part_of(DeleteBranch, "DeleteBranchQuery", without=_BRANCH)
+BranchNamed = Annotated[str, Path(pattern="^br-[0-9a-f]{20}$")]
+"""The id of a branch: names of branches have slashes."""
+
+
+@router.get("/branches/{branch}")
+async def get_branch(session: Reader, branch: BranchNamed) -> BranchView:
+    """A branch by its id."""
+    found = await session.herd.connection.request(made(ListBranches, branch=branch))
+    if not found.branches:
+        raise HerdError.of(
+            Code.NOT_FOUND, f"there is no branch {branch}", field="branch", remedy="see /api/v1/branches"
+        )
+    return found.branches[0]
+
+
+@router.post("/branches/{branch}/push", status_code=202, response_model=Accepted)
+async def push_branch(session: Worker, branch: BranchNamed, body: PushBody | None = None) -> JSONResponse:
+    """Push a branch as soon as possible. `approved_commit` approves paths, which needs the role `approve`."""
+    if body is not None and body.approved_commit is not None:
+        session.check("approve")
+    return await _branch_action(session, PushBranch, branch, body)
+
+
+@router.post("/branches/{branch}/pull-request", status_code=202, response_model=Accepted)
+async def open_pull_request(session: Worker, branch: BranchNamed, body: PullRequestBody | None = None) -> JSONResponse:
+    """Open the branch's pull request, or update it."""
+    return await _branch_action(session, OpenPullRequest, branch, body)
+
+
+@router.post("/branches/{branch}/merge", status_code=202, response_model=Accepted)
+async def merge_branch(session: Approver, branch: BranchNamed, body: MergeBody | None = None) -> JSONResponse:
+    """Merge the branch's pull request once its forge permits it."""
+    return await _branch_action(session, MergeBranch, branch, body)
+
+
+@router.delete("/branches/{branch}", status_code=202, response_model=Accepted)
+async def delete_branch(
+    session: Worker, branch: BranchNamed, which: Annotated[DeleteBranchQuery, Query()]
+) -> JSONResponse:
+    """Delete a branch in the herd, and in its repository if it was pushed; with `where=here`, only in the herd."""
+    return await _branch_action(session, DeleteBranch, branch, which)
+
+
+async def _branch_action(session: Session, action: type[Request[Any]], branch: str, body: Any) -> JSONResponse:
+    fields = {} if body is None else body.model_dump(exclude_unset=True)
+    await session.herd.connection.request(made(action, branch=branch, requested_by=session.caller.name, **fields))
+    return accepted(branch, f"/branches/{branch}")

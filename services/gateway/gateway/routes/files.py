@@ -1,0 +1,90 @@
+"""Files in the work tree of a sandbox: list, read, write."""
+
+import tempfile
+from contextlib import ExitStack
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from gateway.api_server import CONNECTION
+from gateway.bodies import part_of
+from gateway.downloads import SHARE, FileResponse
+from gateway.routes.replies import FILE, Name
+from gateway.sessions import Reader, Session, Worker
+from sandherd.client.errors import HerdError, made
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import FileList, FileWritten, ListFiles
+from sandherd.contracts.requests.access import TreePath
+
+router: Final = APIRouter(tags=["sandboxes"])
+FileQuery: Any = part_of(ListFiles, "FileQuery", without=frozenset({"sandbox"}))
+Path = Annotated[TreePath, Query()]
+"""A path in the work tree of a sandbox, in the query: paths have slashes and dots."""
+_SECONDS: Final = 15.0
+_DOWNLOAD_SECONDS: Final = 600.0
+_IN_MEMORY: Final = 1024 * 1024
+_FOLDER: Final = SHARE // 2
+_BYTES: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.get("/sandboxes/{sandbox}/files")
+async def list_files(session: Reader, sandbox: Name, which: Annotated[FileQuery, Query()]) -> FileList:
+    """The entries of a folder of its work tree; for a file, the file."""
+    request = made(ListFiles, sandbox=sandbox, **which.model_dump(exclude_unset=True))
+    return await session.herd.connection.request(request, timeout=_SECONDS)
+
+
+@router.get("/sandboxes/{sandbox}/files/content", response_class=Response, responses=FILE)
+async def download_file(session: Reader, request: Request, sandbox: Name, path: Path) -> Response:
+    """The bytes of a file, or of a folder as a tar archive. Never show them as HTML: a sandbox wrote them."""
+    limit = await _size_of(session, sandbox, path)
+    with ExitStack() as stack:
+        stack.enter_context(session.backend.downloads.reserved(session.caller.project, limit))
+        request.scope[CONNECTION].extend(_DOWNLOAD_SECONDS)
+        file = stack.enter_context(LimitedFile(limit))
+        found = await session.herd.download(sandbox, path, file)
+        headers = {
+            "Content-Disposition": f'attachment; filename="{"content.tar" if found.kind == "folder" else "content"}"',
+            "Content-Length": str(found.size),
+        }
+        return FileResponse(file, stack.pop_all(), headers)
+
+
+@router.put("/sandboxes/{sandbox}/files/content", openapi_extra=_BYTES)
+async def upload_file(
+    session: Worker,
+    request: Request,
+    sandbox: Name,
+    path: Path,
+    mode: Annotated[str, Query(pattern="^0?[0-7]{3}$")] = "644",
+) -> FileWritten:
+    """Write the body as a file of its work tree, atomically. `mode` is octal. Larger ones: `sandherd cp`."""
+    return await session.herd.write(sandbox, await request.body(), path, mode=int(mode, 8))
+
+
+class LimitedFile(tempfile.SpooledTemporaryFile[bytes]):
+    """A temporary file that refuses more than `limit` bytes: a sandbox says how large its files are."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(max_size=_IN_MEMORY)
+        self._limit = limit
+
+    def write(self, s: Any) -> int:
+        """Write it. Raises `HerdError` (`too_large`)."""
+        if self.tell() + len(s) > self._limit:
+            text = f"it has more than {self._limit} bytes"
+            raise HerdError.of(Code.TOO_LARGE, text, field="path", remedy="get it with `sandherd cp`")
+        return super().write(s)
+
+
+async def _size_of(session: Session, sandbox: str, path: str) -> int:
+    """The size of a file; of a folder, the maximum of its archive. Raises `HerdError` if there is none."""
+    found = await session.herd.files(sandbox, path, limit=1)
+    entry = next((one for one in found.entries if one.path.strip("./") == path.strip("./")), None)
+    return entry.size if entry is not None and entry.kind == "file" else _FOLDER

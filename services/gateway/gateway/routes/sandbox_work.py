@@ -1,0 +1,188 @@
+"""What a user does with a sandbox: its lifecycle, commands in it, and the monitor's rules about it."""
+
+import base64
+import binascii
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse
+from pydantic import ConfigDict
+
+from gateway.bodies import part_of
+from gateway.routes.replies import Accepted, Name, accepted
+from gateway.sessions import Session, Worker
+from sandherd.client.errors import HerdError, made
+from sandherd.contracts.commands import (
+    ExtendSandbox,
+    MuteRule,
+    PauseSandbox,
+    ResumeSandbox,
+    SandboxSpec,
+    UnmuteRule,
+)
+from sandherd.contracts.errors import Code
+from sandherd.contracts.model import Model
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests import (
+    Exec,
+    ExecInput,
+    ExecKill,
+    ExecState,
+    ExecStatus,
+    InputAccepted,
+    SandboxView,
+)
+from sandherd.contracts.states import SANDBOX_ENDED
+
+router: Final = APIRouter(tags=["sandboxes"])
+_NAMED: Final = frozenset({"sandbox"})
+_COMMAND: Final = frozenset({"sandbox", "exec"})
+ExecBody: Any = part_of(Exec, "ExecBody", without=_COMMAND)
+ExecQuery: Any = part_of(ExecStatus, "ExecQuery", without=_COMMAND)
+ExecKillBody: Any = part_of(ExecKill, "ExecKillBody", without=_COMMAND)
+ExecInputBody: Any = part_of(ExecInput, "ExecInputBody", without=_COMMAND)
+PauseBody: Any = part_of(PauseSandbox, "PauseBody", without=_NAMED)
+ExtendBody: Any = part_of(ExtendSandbox, "ExtendBody", without=_NAMED)
+MuteBody: Any = part_of(MuteRule, "MuteBody", without=frozenset({"sandbox", "rule", "muted_by"}))
+_SECONDS: Final = 15.0
+
+
+class SandboxBody(SandboxSpec):
+    """A sandbox without a task. It is the contract `SandboxSpec`."""
+
+    model_config = ConfigDict(defer_build=False)  # as for `TaskBody`
+
+
+class LogText(Model):
+    """The end of the log that a runtime keeps of a sandbox. It is text from a sandbox."""
+
+    text: str
+    truncated: bool
+    """Whether their beginning is missing."""
+
+
+# --- lifecycle ---------------------------------------------------------------------------------------------------
+
+
+@router.post("/sandboxes", status_code=202, response_model=Accepted)
+async def create_sandbox(session: Worker, spec: SandboxBody, name: SafeName | None = None) -> JSONResponse:
+    """Create a sandbox without a task. Repeated under the same name, or with the same key, it is one sandbox."""
+    sandbox = name or session.name("sbx")
+    await session.herd.create(spec, sandbox=sandbox, by=session.caller.name, wait=False)
+    return accepted(sandbox, f"/sandboxes/{sandbox}")
+
+
+@router.post("/sandboxes/{sandbox}/pause", status_code=202, response_model=Accepted)
+async def pause_sandbox(session: Worker, sandbox: Name, body: PauseBody | None = None) -> JSONResponse:
+    """Freeze a sandbox."""
+    reason = "" if body is None else body.reason
+    return await _commanded(session, made(PauseSandbox, sandbox=sandbox, reason=_signed(session, reason)))
+
+
+@router.post("/sandboxes/{sandbox}/resume", status_code=202, response_model=Accepted)
+async def resume_sandbox(session: Worker, sandbox: Name) -> JSONResponse:
+    """Resume a paused sandbox."""
+    return await _commanded(session, made(ResumeSandbox, sandbox=sandbox))
+
+
+@router.post("/sandboxes/{sandbox}/extend", status_code=202, response_model=Accepted)
+async def extend_sandbox(session: Worker, sandbox: Name, body: ExtendBody) -> JSONResponse:
+    """Set the expiry of a sandbox to `seconds` from now; a later expiry is not changed."""
+    return await _commanded(session, made(ExtendSandbox, sandbox=sandbox, **body.model_dump()))
+
+
+@router.post("/sandboxes/{sandbox}/rules/{rule}/mute", status_code=202, response_model=Accepted, tags=["monitor"])
+async def mute_rule(session: Worker, sandbox: Name, rule: Name, body: MuteBody | None = None) -> JSONResponse:
+    """Mute a guardian rule for a sandbox, for some seconds or until it is unmuted."""
+    await _check_rule(session, sandbox, rule)
+    seconds = None if body is None else body.seconds
+    command = made(MuteRule, sandbox=sandbox, rule=rule, seconds=seconds, muted_by=session.caller.name)
+    return await _commanded(session, command, "/monitor")
+
+
+@router.post("/sandboxes/{sandbox}/rules/{rule}/unmute", status_code=202, response_model=Accepted, tags=["monitor"])
+async def unmute_rule(session: Worker, sandbox: Name, rule: Name) -> JSONResponse:
+    """Evaluate a muted rule again."""
+    await _check_rule(session, sandbox, rule)
+    command = made(UnmuteRule, sandbox=sandbox, rule=rule, unmuted_by=session.caller.name)
+    return await _commanded(session, command, "/monitor")
+
+
+@router.get("/sandboxes/{sandbox}/log")
+async def runtime_log(session: Worker, sandbox: Name, lines: Annotated[int, Query(ge=1, le=1000)] = 200) -> LogText:
+    """The last lines of the log that its runtime keeps of a sandbox."""
+    text, truncated = await session.herd.runtime_logs(sandbox, lines=lines)
+    return LogText(text=text, truncated=truncated)
+
+
+# --- commands ----------------------------------------------------------------------------------------------------
+
+
+@router.post("/sandboxes/{sandbox}/exec", status_code=202, response_model=ExecState)
+async def start_command(session: Worker, sandbox: Name, body: ExecBody) -> JSONResponse:
+    """Start a command. The response has its first output if it is short; `Location` has its state until its end."""
+    name = session.name("exc")
+    fields = _decoded(body.model_dump(exclude_unset=True), "stdin")
+    found = await session.herd.connection.request(made(Exec, sandbox=sandbox, exec=name, **fields), timeout=_SECONDS)
+    location = f"/api/v1/sandboxes/{sandbox}/exec/{name}"
+    return JSONResponse(found.model_dump(mode="json"), 202, {"Location": location})
+
+
+@router.get("/sandboxes/{sandbox}/exec/{command}")
+async def command_state(
+    session: Worker, sandbox: Name, command: Name, which: Annotated[ExecQuery, Query()]
+) -> ExecState:
+    """The state of a command, with its output from `offset` on; `wait_seconds` waits for more."""
+    request = made(ExecStatus, sandbox=sandbox, exec=command, **which.model_dump(exclude_unset=True))
+    return await session.herd.connection.request(request, timeout=_SECONDS)
+
+
+@router.post("/sandboxes/{sandbox}/exec/{command}/kill")
+async def kill_command(session: Worker, sandbox: Name, command: Name, body: ExecKillBody) -> ExecState:
+    """Send a signal to a command and all processes that it has started."""
+    request = made(ExecKill, sandbox=sandbox, exec=command, **body.model_dump(exclude_unset=True))
+    return await session.herd.connection.request(request, timeout=_SECONDS)
+
+
+@router.post("/sandboxes/{sandbox}/exec/{command}/input")
+async def command_input(session: Worker, sandbox: Name, command: Name, body: ExecInputBody) -> InputAccepted:
+    """Write to the terminal of a command, or change its size: at most 3072 bytes, as 4096 characters of base64url."""
+    fields = _decoded(body.model_dump(exclude_unset=True), "data")
+    request = made(ExecInput, sandbox=sandbox, exec=command, **fields)
+    return await session.herd.connection.request(request, timeout=_SECONDS)
+
+
+def _decoded(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    """The fields with the bytes of one: only contracts that are read from JSON decode them. Raises `HerdError`."""
+    if fields.get(name) is None:
+        return fields
+    try:
+        return fields | {name: base64.b64decode(fields[name], altchars=b"-_", validate=True)}
+    except binascii.Error:
+        raise HerdError.of(
+            Code.INVALID_FIELD, f"{name}: it is not base64url", field=name, remedy="encode it, with padding"
+        ) from None
+
+
+async def _commanded(session: Session, command: Any, below: str = "") -> JSONResponse:
+    """Publish a command about a sandbox that has not ended. Raises `HerdError`."""
+    sandbox = command.sandbox
+    view: SandboxView = await session.herd.sandbox(sandbox)
+    if view.state in SANDBOX_ENDED:
+        raise HerdError.of(
+            Code.CONFLICT, f"{sandbox} is {view.state}", field="sandbox", remedy="name one that has not ended"
+        )
+    await session.herd.connection.command(command, sandbox)
+    return accepted(sandbox, f"/sandboxes/{sandbox}{below}")
+
+
+async def _check_rule(session: Session, sandbox: str, rule: str) -> None:
+    view = await session.herd.monitored(sandbox)
+    if rule not in {one.rule for one in view.rules if one.kind == "guardian"}:
+        remedy = f"see /api/v1/sandboxes/{sandbox}/monitor"
+        raise HerdError.of(Code.NOT_FOUND, f"there is no guardian rule {rule}", field="rule", remedy=remedy)
+
+
+def _signed(session: Session, reason: str) -> str:
+    """A reason with who requests it, as the command itself has no field for that."""
+    return f"{session.caller.name}: {reason}" if reason else session.caller.name

@@ -1,0 +1,243 @@
+"""WebSockets: who may open one, how many there may be, and how each of them ends.
+
+A socket is authenticated as a request is; a program that can't send the header sends its token in the first message,
+within `SIGN_IN` seconds, never in the URL. A browser's page of another origin is refused, whatever it sends.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from gateway.access import AccessError, Caller, check_role, credential_of, unauthorized
+from gateway.api_server import SOCKET
+from gateway.cursors import cursor, start_of
+from gateway.event_stream import EventStreams
+from gateway.frame_queues import FrameQueue
+from gateway.guard import CALLER
+from gateway.live import EventSource
+from gateway.stream_reader import NO_REPLY
+from sandherd.client.errors import HerdError
+from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.errors import Code, Problem
+from sandherd.contracts.records import AccessRole
+
+SIGN_IN: Final = 10.0
+"""Seconds within which the first message has to have a token, if the request has none."""
+SHARE: Final = 200
+"""Maximum sockets of one project at a replica."""
+UNKNOWN: Final = 64
+"""Maximum sockets at a replica whose first message has not come."""
+UNAUTHENTICATED: Final = 4401
+TRY_LATER: Final = 1013
+RESTART: Final = 1012
+_UNSUITABLE: Final = 1008
+
+
+class SocketEndError(Exception):
+    """A socket ends: with the code and the reason of its close frame."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason[:120]
+
+
+class SocketTable:
+    """The open sockets of a replica: a number for each project, and of those that are not authenticated yet."""
+
+    def __init__(self, share: int = SHARE, unknown: int = UNKNOWN) -> None:
+        self._open: Counter[str | None] = Counter()
+        self._share = share
+        self._unknown = unknown
+
+    @asynccontextmanager
+    async def place(self, project: str | None) -> AsyncIterator[None]:
+        """A place for a socket. Raises `HerdError` (`busy`) if there are too many."""
+        limit = self._unknown if project is None else self._share
+        if self._open[project] >= limit:
+            whose = "wait for their tokens" if project is None else "of the project are open at this replica"
+            problem = Problem(
+                code=Code.BUSY, message=f"{limit} sockets {whose}", remedy="close some", retry_after_seconds=5
+            )
+            raise HerdError(problem)
+        self._open[project] += 1
+        try:
+            yield
+        finally:
+            self._open[project] -= 1
+            self._open += Counter()  # leaves out projects without any
+
+
+class Socket:
+    """An accepted socket of a caller. Its handler returns when it has ended; whatever else ends it cancels that."""
+
+    def __init__(self, websocket: WebSocket, streams: EventStreams, caller: Caller) -> None:
+        self.caller = caller
+        self._websocket = websocket
+        self._streams = streams
+
+    async def send(self, message: "dict[str, Any] | bytes") -> None:
+        """Send a document as text, or bytes. Raises `SocketEndError` if the client takes nothing for a time."""
+        sending = (
+            self._websocket.send_bytes(message)
+            if isinstance(message, bytes)
+            else self._websocket.send_text(json.dumps(message, ensure_ascii=False))
+        )
+        try:
+            async with asyncio.timeout(self._streams.stall):
+                await sending
+        except TimeoutError:
+            self._streams.meters.count("sandherd_gateway_streams_dropped_total")
+            self._websocket.scope[SOCKET].abort()
+            raise SocketEndError(TRY_LATER, "the client reads too slowly") from None
+
+    async def receive(self) -> "dict[str, Any] | bytes":
+        """The next message: a JSON object, or bytes. Raises `SocketEndError`, `WebSocketDisconnect`."""
+        message = await self._websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1006))
+        if message.get("bytes") is not None:
+            return bytes(message["bytes"])
+        return document_of(message["text"])
+
+    async def run(self, *parts: Coroutine[Any, Any, None]) -> None:
+        """Run the parts of a handler until one of them ends, the token is no longer valid, or the service stops."""
+        tasks = [asyncio.create_task(part) for part in (*parts, self._refused(), self._stopped())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await cancel_and_wait(tasks)
+
+    async def _refused(self) -> None:
+        while True:
+            left = (self.caller.expires_at - datetime.now(UTC)).total_seconds()
+            await asyncio.sleep(min(self._streams.beat, max(0.0, left)))
+            try:
+                await self._streams.tokens.check(self.caller)
+            except AccessError as error:
+                raise SocketEndError(UNAUTHENTICATED, str(error)) from None
+
+    async def _stopped(self) -> None:
+        await self._streams.stopping.wait()
+        raise SocketEndError(RESTART, "the gateway stops")
+
+
+def document_of(text: str) -> dict[str, Any]:
+    """The object in a text message. Raises `SocketEndError`."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise SocketEndError(_UNSUITABLE, "a text message has to be a JSON object")
+    return found
+
+
+async def serve(
+    websocket: WebSocket,
+    streams: EventStreams,
+    table: SocketTable,
+    needed: AccessRole,
+    handle: Callable[[Socket], Awaitable[None]],
+) -> None:
+    """Serve a socket: authenticate it, then let `handle` serve it until it ends. Raises what refuses it before that."""
+    caller: Caller | None = websocket.scope.get(CALLER)
+    if caller is not None:
+        check_role(caller, needed)
+    try:
+        if caller is None:
+            async with table.place(None):
+                await websocket.accept()
+                caller = await _signed_in(websocket, streams)
+                check_role(caller, needed)
+            async with table.place(caller.project):
+                await handle(Socket(websocket, streams, caller))
+        else:
+            async with table.place(caller.project):
+                await websocket.accept()
+                await handle(Socket(websocket, streams, caller))
+        code, reason = 1000, ""
+    except WebSocketDisconnect:
+        return
+    except SocketEndError as error:
+        code, reason = error.code, error.reason
+    except (AccessError, HerdError) as error:
+        if websocket.client_state.name == "CONNECTING":
+            raise
+        code, reason = _code_of(error), error.problem.message[:120]
+    except NO_REPLY as error:
+        code, reason = TRY_LATER, f"the broker does not respond: {type(error).__name__}"
+    with suppress(RuntimeError, WebSocketDisconnect):  # the client has closed it meanwhile
+        await websocket.close(code, reason)
+
+
+async def _signed_in(websocket: WebSocket, streams: EventStreams) -> Caller:
+    """The caller by the token in the first message, `{"type": "authenticate", "token": …}`. Raises `AccessError`."""
+    try:
+        async with asyncio.timeout(SIGN_IN):
+            message = await websocket.receive()
+    except TimeoutError:
+        raise unauthorized("there was no token within the time") from None
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message.get("code", 1006))
+    found = document_of(message.get("text") or "")
+    return await streams.tokens.authenticate(credential_of("token", str(found.get("token", ""))))
+
+
+def _code_of(error: AccessError | HerdError) -> int:
+    if isinstance(error, AccessError):
+        return UNAUTHENTICATED if error.status == 401 else 4403
+    return {Code.NOT_FOUND: 4404, Code.BUSY: TRY_LATER, Code.UNAVAILABLE: TRY_LATER}.get(error.problem.code, 4400)
+
+
+class EventsHandler:
+    """Sends the live events of a sandbox, each with its type and position: those of Server-Sent Events."""
+
+    def __init__(self, streams: EventStreams, entity: str, after: str | None) -> None:
+        self._streams = streams
+        self._entity = entity
+        self._after = after
+        self._slow = asyncio.Event()
+        self._queue: FrameQueue | None = None
+
+    async def __call__(self, socket: Socket) -> None:
+        """Send them until the socket ends."""
+        reader = self._streams.feeds.reader
+        async with self._streams.feeds.of(socket.caller.project) as feed:
+            source = EventSource(feed, reader, socket.caller.project, self._entity)
+            await socket.run(self._pump(socket, source), self._ignore(socket), self._overflow())
+
+    async def _pump(self, socket: Socket, source: EventSource) -> None:
+        state = await self._streams.feeds.reader.state()
+        start = start_of(self._after, state)
+        kind = "ready" if start.resync is None else "resync"
+        position = cursor(state.epoch, start.after)
+        await socket.send({"type": kind, "id": position, "data": {"reason": start.resync}})
+        async for frame in source.frames(start.after, self._streams.beat, self._joined):
+            if frame is not None:
+                document = json.loads(frame.document)
+                await socket.send({"type": frame.type, "id": cursor(state.epoch, frame.sequence), "data": document})
+
+    def _joined(self, queue: FrameQueue) -> None:
+        self._queue = queue
+        self._slow.set()
+
+    async def _overflow(self) -> None:
+        await self._slow.wait()
+        assert self._queue is not None  # set before the event
+        await self._queue.overflowed.wait()
+        self._streams.meters.count("sandherd_gateway_streams_dropped_total")
+        raise SocketEndError(TRY_LATER, "the client reads too slowly: connect again with the last position")
+
+    async def _ignore(self, socket: Socket) -> None:
+        """Read what the client sends, which is ignored, until it disconnects."""
+        while True:
+            await socket.receive()

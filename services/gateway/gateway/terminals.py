@@ -1,0 +1,142 @@
+"""Interactive terminals over a WebSocket: a command with a pseudo-terminal, its input, output, size and end.
+
+Binary messages are the terminal's bytes in both directions. The command outlives the socket: a client that has lost its
+connection, or has detached, attaches again within a minute, behind the bytes that it has.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+from starlette.websockets import WebSocketDisconnect
+
+from gateway.bodies import part_of
+from gateway.sockets import Socket, SocketEndError
+from sandherd.client.errors import made
+from sandherd.client.herd import Herd
+from sandherd.client.sandboxes.execution import Execution, exit_status
+from sandherd.contracts.model import Count, Model
+from sandherd.contracts.names import SafeName, new_name
+from sandherd.contracts.requests import INPUT_BYTES, Exec, ExecInput, InputAccepted, TerminalSize
+
+_REST: Final = 0.1
+"""Seconds before input is sent again that the program has not read."""
+_FIRST_SECONDS: Final = 15.0
+_LONGEST: Final = 86_400
+_REFUSED: Final = 4400
+_TERM: Final = {"TERM": "xterm-256color"}
+_OTHERS: Final = frozenset({"sandbox", "exec", "stdin", "wait_seconds", "terminal", "timeout_seconds"})
+
+
+class Attach(Model):
+    """Continue with a command that runs, or has ended, behind `offset` bytes of its output."""
+
+    type: Literal["attach"]
+    exec: SafeName
+    offset: Count = 0
+
+
+class Resize(Model):
+    """The terminal's new size."""
+
+    type: Literal["resize"]
+    size: TerminalSize
+
+
+class Detach(Model):
+    """Close the socket; the command continues, and ends if no client attaches within 60 s."""
+
+    type: Literal["detach"]
+
+
+Start: Any = part_of(
+    Exec,
+    "Start",
+    without=_OTHERS,
+    type=(Literal["start"], ...),
+    size=(TerminalSize, TerminalSize(rows=24, columns=80)),
+    timeout_seconds=(Annotated[int, Field(ge=1, le=_LONGEST)], _LONGEST),
+)
+_First: Final[TypeAdapter[Any]] = TypeAdapter(Annotated[Start | Attach, Field(discriminator="type")])
+_Later: Final[TypeAdapter[Any]] = TypeAdapter(Annotated[Resize | Detach, Field(discriminator="type")])
+
+
+class TerminalHandler:
+    """Serves a terminal in one sandbox."""
+
+    def __init__(self, herd: Herd, sandbox: str) -> None:
+        self._herd = herd
+        self._sandbox = sandbox
+        self._accepted = 0
+
+    async def __call__(self, socket: Socket) -> None:
+        """Start a command or attach to one, then serve it until it ends or the client detaches."""
+        first = _parsed(_First, await socket.receive())
+        execution = await (self._attached(first) if isinstance(first, Attach) else self._started(first))
+        await socket.send({"type": "started", "exec": execution.name})
+        await socket.run(self._output(socket, execution), self._input(socket, execution))
+
+    async def _started(self, start: Any) -> Execution:
+        request = made(
+            Exec,
+            sandbox=self._sandbox,
+            exec=new_name("exc"),
+            command=start.command,
+            cwd=start.cwd,
+            env=_TERM | dict(start.env),
+            timeout_seconds=start.timeout_seconds,
+            wait_seconds=0,
+            terminal=start.size,
+        )
+        return await Execution.start(self._herd.connection, request)
+
+    async def _attached(self, attach: Attach) -> Execution:
+        execution = Execution(self._herd.connection, self._sandbox, attach.exec, offset=attach.offset)
+        state = await execution.poll(wait=0)
+        if state.state == "running":
+            # Repeated bytes are written once, and no bytes change nothing: the reply has how many were accepted.
+            request = ExecInput(sandbox=self._sandbox, exec=attach.exec, offset=0)
+            found: InputAccepted = await self._herd.connection.request(request, timeout=_FIRST_SECONDS)
+            self._accepted = found.accepted
+        return execution
+
+    async def _output(self, socket: Socket, execution: Execution) -> None:
+        async for piece in execution.output():
+            await socket.send(piece.data)
+        state = execution.state
+        assert state is not None  # `output` has requested it
+        await socket.send({"type": "ended", "state": state.state, "status": exit_status(state), "error": state.error})
+
+    async def _input(self, socket: Socket, execution: Execution) -> None:
+        """Write each message before the next one is read, so that a client can't send more than the program reads."""
+        with suppress(WebSocketDisconnect):
+            while True:
+                message = await socket.receive()
+                if isinstance(message, bytes):
+                    await self._write(execution, message)
+                    continue
+                found = _parsed(_Later, message)
+                if isinstance(found, Detach):
+                    return
+                await execution.write(b"", offset=self._accepted, size=found.size)
+
+    async def _write(self, execution: Execution, data: bytes) -> None:
+
+        while data:
+            piece = data[:INPUT_BYTES]
+            accepted = await execution.write(piece, offset=self._accepted)
+            data = data[accepted - self._accepted :]
+            if accepted < self._accepted + len(piece):
+                await asyncio.sleep(_REST)
+            self._accepted = accepted
+
+
+def _parsed(adapter: TypeAdapter[Any], message: dict[str, Any] | bytes) -> Any:
+    """The message. Raises `SocketEndError` with what is wrong, without the value."""
+    try:
+        return adapter.validate_python(message)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part)[:40] for part in first["loc"])
+        raise SocketEndError(_REFUSED, f"{place}: {first['msg']}") from None

@@ -1,0 +1,177 @@
+"""Webhooks of forges: verified, reduced to which pull requests have changed, and each delivery handled once.
+
+A webhook only hastens what polling finds anyway: a forged one is refused, and a repeated or late one causes at most a
+further poll. Nothing of its content is stored or believed, but which repository, branch, commit and number it names.
+"""
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import ValidationError
+
+from sandherd.contracts.requests import CheckPullRequests
+from sandherd.webhook_signatures import PREFIX, signature
+
+ForgeName = Literal["github", "gitlab", "gitea", "forgejo"]
+MAX_WEBHOOK: Final = 2 * 1024 * 1024
+"""Maximum size of a webhook, in bytes. The change in a larger one is found by polling."""
+TOLERANCE: Final = timedelta(minutes=5)
+"""How old a signed timestamp may be, or how far in the future."""
+_MAX_SECRET: Final = 4096
+_REMEMBERED: Final = 4096
+_LISTED: Final = 50
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_BRANCH: Final = re.compile(r"[^\s\x00-\x1f\x7f~^:?*\[\\]{1,200}")
+_URL: Final = re.compile(r"https?://[\x21-\x7e]{1,2000}")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the webhooks of a forge name what has changed; a list on the way stands for all of its entries."""
+
+    urls: tuple[str, ...]
+    numbers: tuple[str, ...]
+    branches: tuple[str, ...]
+    commits: tuple[str, ...]
+    delivery: tuple[str, ...]
+    """The headers with the id of a delivery."""
+
+
+_CHECKS: Final = ("check_run", "check_suite", "workflow_run")
+_GITHUB: Final = Places(
+    urls=("repository.clone_url", "repository.html_url"),
+    numbers=("pull_request.number", *(f"{one}.pull_requests.number" for one in _CHECKS)),
+    branches=("pull_request.head.ref", "check_suite.head_branch", "workflow_run.head_branch", "branches.name"),
+    commits=("pull_request.head.sha", *(f"{one}.head_sha" for one in _CHECKS), "sha", "commit.sha", "commit.id"),
+    delivery=("x-github-delivery", "x-gitea-delivery", "x-forgejo-delivery"),
+)
+_GITLAB: Final = Places(
+    urls=("project.git_http_url", "project.web_url"),
+    numbers=("object_attributes.iid", "merge_request.iid"),
+    branches=("object_attributes.source_branch", "object_attributes.ref", "merge_request.source_branch"),
+    commits=("object_attributes.last_commit.id", "object_attributes.sha", "commit.id", "sha"),
+    delivery=("webhook-id", "idempotency-key", "x-gitlab-event-uuid"),
+)
+PLACES: Final[Mapping[ForgeName, Places]] = {
+    "github": _GITHUB,
+    "gitea": _GITHUB,
+    "forgejo": _GITHUB,
+    "gitlab": _GITLAB,
+}
+
+
+def is_authentic(forge: ForgeName, headers: Mapping[str, str], body: bytes, secret: str, now: datetime) -> bool:
+    """Whether a webhook was sent by a holder of the secret. Comparisons take the same time for every signature."""
+    if forge != "gitlab":
+        found = _hexadecimal(headers)
+        return hmac.compare_digest(found, hmac.digest(secret.encode(), body, "sha256").hex())
+    if secret.startswith(PREFIX) or "webhook-signature" in headers:
+        return _is_signed(headers, body, secret, now)
+    return hmac.compare_digest(headers.get("x-gitlab-token", "").encode(), secret.encode())
+
+
+def _hexadecimal(headers: Mapping[str, str]) -> str:
+    """The signature of GitHub, Gitea or Forgejo."""
+    for name in ("x-hub-signature-256", "x-gitea-signature", "x-forgejo-signature"):
+        if name in headers:
+            found = headers[name].removeprefix("sha256=")
+            return found if found.isascii() else ""
+    return ""
+
+
+def _is_signed(headers: Mapping[str, str], body: bytes, secret: str, now: datetime) -> bool:
+    """Whether one of the signatures is valid, as Standard Webhooks defines them, and the timestamp is of now."""
+    number, identifier = headers.get("webhook-timestamp", ""), headers.get("webhook-id", "")
+    if not re.fullmatch(r"[0-9]{1,12}", number) or abs(now - datetime.fromtimestamp(int(number), UTC)) > TOLERANCE:
+        return False
+    expected = signature(secret, identifier, number, body)
+    presented = headers.get("webhook-signature", "").encode().split(b" ")[:16]
+    return any(hmac.compare_digest(one, expected.encode()) for one in presented)
+
+
+def secret_of(folder: Path | None, name: str) -> str:
+    """The secret of a webhook; without one a random text, so that both refusals are the same."""
+    try:
+        found = (folder / name).read_text()[:_MAX_SECRET].strip() if folder is not None else ""
+    except (OSError, ValueError):
+        found = ""
+    return found or secrets.token_hex(32)
+
+
+def change_in(forge: ForgeName, body: bytes) -> CheckPullRequests | None:
+    """The pull requests that a webhook is about; None if it is about none. Raises `ValueError` if it is not JSON."""
+    try:
+        payload = json.loads(body)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    places = PLACES[forge]
+    urls = [url for url in _texts(payload, places.urls) if _URL.fullmatch(url)]
+    numbers = [one for one in _all(payload, places.numbers) if type(one) is int and 0 < one < 2**53]
+    branches = [name for name in _texts(payload, places.branches) if _BRANCH.fullmatch(name)]
+    commits = [name for name in _texts(payload, places.commits) if _COMMIT.fullmatch(name)]
+    if not urls or not (numbers or branches or commits):
+        return None
+    try:
+        return CheckPullRequests(
+            repositories=urls[:_LISTED],
+            numbers=numbers[:_LISTED],
+            branches=branches[:_LISTED],
+            commits=commits[:_LISTED],
+        )
+    except ValidationError:
+        return None  # no URL or branch that a task can have
+
+
+def _texts(payload: Any, paths: tuple[str, ...]) -> list[str]:
+    return [one for one in _all(payload, paths) if isinstance(one, str)]
+
+
+def _all(payload: Any, paths: tuple[str, ...]) -> list[Any]:
+    """The different values at these paths."""
+    found: list[Any] = []
+    for path in paths:
+        found += [one for one in _values(payload, path.split(".")) if one not in found]
+    return found
+
+
+def _values(node: Any, path: list[str]) -> Iterator[Any]:
+    if isinstance(node, list):
+        for one in node[:_LISTED]:
+            yield from _values(one, path)
+    elif not path:
+        yield node
+    elif isinstance(node, dict) and path[0] in node:
+        yield from _values(node[path[0]], path[1:])
+
+
+class Deliveries:
+    """The last deliveries that were handled by this replica, by the hash of their webhook and id."""
+
+    def __init__(self, remembered: int = _REMEMBERED) -> None:
+        self._handled: OrderedDict[bytes, None] = OrderedDict()
+        self._remembered = remembered
+
+    def key(self, forge: ForgeName, name: str, headers: Mapping[str, str], body: bytes) -> bytes:
+        """What is the same for a repeated delivery: its id, else its content."""
+        found = next((headers[one] for one in PLACES[forge].delivery if headers.get(one)), None)
+        content = body if found is None else found.encode()
+        return hashlib.sha256(b"\0".join([forge.encode(), name.encode(), content])).digest()
+
+    def is_handled(self, key: bytes) -> bool:
+        """Whether this delivery was handled."""
+        return key in self._handled
+
+    def add(self, key: bytes) -> None:
+        """Remember that it was handled; the oldest ones are left out."""
+        self._handled[key] = None
+        while len(self._handled) > self._remembered:
+            self._handled.popitem(last=False)

@@ -1,0 +1,237 @@
+"""A separate program that has loaded what workers import, and forks processes into sandboxes: see `fork_server`.
+
+    python -P fork_program.py <descriptor> [-m <module> | -c <code>]
+
+For each connection that it receives on the descriptor it forks a child, which reads the request and does the rest. This
+process reads no request and enters no sandbox: so all children begin in the same state, without anything of another
+sandbox. It ends when the spawner closes the descriptor. A child has the role
+
+- `worker`: it enters the sandbox's control groups, waits until the stub (see `shim`) runs there, joins its namespaces,
+  and forks a holder, which the first process of the sandbox adopts. The holder forks the worker and reports its end;
+- `command`: it does what `nsenter_child` does as a program.
+"""
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+if TYPE_CHECKING or __package__:
+    from spawner.runtimes import nsenter_child
+else:  # run as a program: the spawner's package would load what no worker needs
+    sys.path.insert(0, str(Path(__file__).parent))
+    nsenter_child = importlib.import_module("nsenter_child")
+    del sys.path[0]  # its modules have common names
+
+_REQUEST_PART: Final = 65536
+_MAX_DESCRIPTORS: Final = 3
+_CREDENTIALS: Final = struct.Struct("3i")
+"""`struct ucred` of unix(7): process id, user id, group id."""
+
+
+def main() -> int:
+    """Load the worker, then fork a child for each connection. Returns when the spawner has closed the descriptor."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    run = _load(*sys.argv[2:4])
+    gc.collect()
+    gc.freeze()  # the collector would write into pages that are shared with all children
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        signalled, descriptors = _receive(control, 1)
+        if not signalled:
+            return 0
+        if _fork() == 0:
+            control.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _serve(socket.socket(fileno=descriptors[0]), run)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _fork() -> int:
+    """As `os.fork`; -1 if no process can be created: the connection is then closed without a reply."""
+    try:
+        return os.fork()
+    except OSError:
+        return -1
+
+
+def _load(option: str, text: str) -> Callable[[list[str]], int | None]:
+    """The function that runs a worker with its arguments. A module is loaded now, with all that it will import."""
+    if option == "-c":
+        return lambda arguments: _run_code(text, arguments)
+    module = importlib.import_module(text)
+    module.preload()
+    return lambda arguments: _run_module(module, arguments)
+
+
+def _run_code(text: str, arguments: list[str]) -> int:
+    sys.argv = ["-c", *arguments]
+    exec(compile(text, "<string>", "exec"), {"__name__": "__main__", "__builtins__": __builtins__})  # noqa: S102  # as `python -c`
+    return 0
+
+
+def _run_module(module: Any, arguments: list[str]) -> int | None:
+    sys.argv = [str(module.__file__), *arguments]
+    code: int | None = module.main()
+    return code
+
+
+def _serve(connection: socket.socket, run: Callable[[list[str]], int | None]) -> NoReturn:
+    """Do what the connection requests, in a child that has just been forked."""
+    try:
+        request, descriptors = _read(connection)
+        connection.sendall(str(os.getpid()).encode())
+        if request["role"] == "command":
+            _run_command(request, *descriptors)
+        else:
+            connection.close()
+            _start_worker(request, descriptors[0], run)
+    except (OSError, ValueError):
+        traceback.print_exc()
+    os._exit(1)
+
+
+def _receive(connection: socket.socket, size: int) -> tuple[bytes, list[int]]:
+    """Read up to `size` bytes, and descriptors, which no program inherits."""
+    text, descriptors, _, _ = socket.recv_fds(connection, size, _MAX_DESCRIPTORS)
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)  # `recv_fds` ignores MSG_CMSG_CLOEXEC
+    return text, descriptors
+
+
+def _read(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    text, descriptors = _receive(connection, _REQUEST_PART)
+    while part := connection.recv(_REQUEST_PART):
+        text += part
+    request: dict[str, Any] = json.loads(text)
+    return request, descriptors
+
+
+def _run_command(request: dict[str, Any], out: int, err: int, report: int) -> NoReturn:
+    os.setsid()
+    _set_standard(out, err)
+    code = nsenter_child.serve(request, report)
+    os._exit(code)
+
+
+def _start_worker(request: dict[str, Any], stub: int, run: Callable[[list[str]], int | None]) -> None:
+    """Join the stub's namespaces, and leave a holder with the worker there."""
+    os.setsid()
+    channel = socket.socket(fileno=stub)
+    nsenter_child.enter_groups(request["groups"])
+    pid = _wait_for_stub(channel)
+    if pid is None:
+        return
+    log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        nsenter_child.enter_namespaces(pid, None, request["user"])
+        os.chdir(request["folder"])
+    except OSError as error:
+        os.write(log, f"sandherd: the worker is started by exec, as it could not be forked: {error}\n".encode())
+        return
+    between = os.fork()
+    if between == 0:
+        # Its parent ends now: the holder is adopted by the first process of the pid namespace, and ends with it.
+        if os.fork() == 0:
+            _hold(request, channel, log, run)
+        os._exit(0)
+    os.waitpid(between, 0)
+    os._exit(0)
+
+
+def _wait_for_stub(channel: socket.socket) -> int | None:
+    """The stub's process id, from the kernel, once it has written that it runs; None if it has ended before."""
+    text, parts, _, _ = channel.recvmsg(64, socket.CMSG_SPACE(_CREDENTIALS.size))
+    if not text:
+        return None
+    return next(int(_CREDENTIALS.unpack(data)[0]) for _, kind, data in parts if kind == socket.SCM_CREDENTIALS)
+
+
+def _hold(
+    request: dict[str, Any], channel: socket.socket, log: int, run: Callable[[list[str]], int | None]
+) -> NoReturn:
+    """Be the worker's parent, and report its end: it is no child of the stub, which can't wait for it."""
+    try:
+        os.setsid()
+        nsenter_child.hide()
+        nsenter_child.drop_capabilities()
+        nsenter_child.install_filter(request["filter"])
+        holder = os.getpid()
+        worker = os.fork()
+        if worker == 0:
+            nsenter_child.end_with({holder})
+            _become_worker(request, channel, log)
+            _end(run, request["arguments"])
+        _set_standard(null := os.open(os.devnull, os.O_RDWR), null)
+        os.closerange(3, channel.fileno())
+        os.closerange(channel.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+        nsenter_child.show()  # as bubblewrap's first process; it has less than that
+        code = nsenter_child.exit_status(os.waitpid(worker, 0)[1])
+        with suppress(OSError):
+            channel.sendall(f"ended {code}\n".encode())
+    finally:
+        os._exit(0)
+
+
+def _become_worker(request: dict[str, Any], channel: socket.socket, log: int) -> None:
+    """Change what is left of this process into what an exec in the sandbox would have made."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    _set_standard(log, log)
+    for name, limit in request["limits"].items():
+        resource.setrlimit(getattr(resource, name), (limit, limit))
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    os.environ.clear()
+    os.environ.update(request["variables"])
+    sys.path[:] = [entry for entry in sys.path if entry.endswith(".zip") or os.path.isdir(entry)]  # noqa: PTH112  # as `site`
+    channel.sendall(f"started {os.getpid()}\n".encode())
+    channel.close()
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    nsenter_child.show()  # as after an exec; the worker hides itself
+
+
+def _set_standard(out: int, err: int) -> None:
+    """Make these the standard output and the standard error."""
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    for descriptor in {out, err} - {1, 2}:
+        os.close(descriptor)
+
+
+def _end(run: Callable[[list[str]], int | None], arguments: list[str]) -> NoReturn:
+    """Run the worker, and end as a Python program does, but without destroying each object."""
+    code: Any = 1
+    try:
+        code = run(arguments)
+    except SystemExit as end:
+        code = end.code
+    except BaseException:  # noqa: BLE001  # as the interpreter does
+        traceback.print_exc()
+    if isinstance(code, str):
+        sys.stderr.write(f"{code}\n")
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001  # waits for threads, as the interpreter does
+    atexit._run_exitfuncs()  # noqa: SLF001  # as above
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit((code or 0) & 0xFF)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

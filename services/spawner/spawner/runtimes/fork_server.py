@@ -1,0 +1,180 @@
+"""The spawner's side of the fork server: a process that has loaded what workers import, and forks them.
+
+It is a program of its own (`fork_program`), not a fork of the spawner: it has none of the spawner's memory, variables
+and descriptors. It is started when it is needed first, and again after it has ended. What it has forked does not end
+with it. Where it can't be used, workers are started by exec, as in other runtimes.
+"""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from sandherd.telemetry import logs
+
+_PROGRAM: Final = Path(__file__).with_name("fork_program.py")
+_SEND_SECONDS: Final = 10.0
+_FORK_SECONDS: Final = 20.0
+"""How long the program may take until a child handles a request, its own start included."""
+_END_SECONDS: Final = 2.0
+_RETRY_SECONDS: Final = 60.0
+"""How long none is started after one that has ended before it forked anything."""
+_FIRST_PART: Final = 4096
+_REPLY_BYTES: Final = 64
+_log: Final = logs.get("runtime.process")
+
+
+def _forkable(worker: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The option and its argument of a worker's command line: `python -P -m module` or `python -P -c code`."""
+    if (
+        len(worker) == 4 and worker[0] == sys.executable and worker[1] == "-P" and worker[2] in ("-m", "-c")
+    ):  # its words
+        return worker[2:]
+    return None
+
+
+class ForkServer:
+    """Starts the program, and sends requests to it. Its methods may block, and be called from several threads."""
+
+    def __init__(self, worker: tuple[str, ...], search_path: str) -> None:
+        self._arguments = _forkable(worker)
+        self._search_path = search_path
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._served = False
+        self._unused_until = 0.0
+
+    @property
+    def usable(self) -> bool:
+        """Whether this worker can be forked, and the program did not fail recently."""
+        return self._arguments is not None and time.monotonic() >= self._unused_until
+
+    @property
+    def pid(self) -> int | None:
+        """The program's process id while it runs."""
+        process = self._process
+        return process.pid if process and process.poll() is None else None
+
+    def request(self, text: bytes, descriptors: Sequence[int]) -> socket.socket | None:
+        """Have a child forked that handles this request; returns the connection to it. None: that is not possible."""
+        connection = self._connect()
+        if connection is None:
+            return None
+        try:
+            connection.settimeout(_SEND_SECONDS)
+            sent = socket.send_fds(connection, [text[:_FIRST_PART]], descriptors)
+            connection.sendall(text[sent:])
+            connection.shutdown(socket.SHUT_WR)
+        except OSError:
+            connection.close()
+            return None
+        return connection
+
+    def fork(self, text: bytes, descriptors: Sequence[int]) -> int | None:
+        """Have a child forked that handles this request, and return its process id once it does.
+
+        None: that is not possible now. The program is not started for it, as that takes longer than an exec.
+        """
+        connection = self.request(text, descriptors) if self._served and self.pid is not None else None
+        if connection is None:
+            return None
+        with connection, suppress(OSError):
+            if pid := connection.recv(_REPLY_BYTES):
+                return int(pid)
+        self.abort()
+        return None
+
+    async def wait_forked(self, connection: socket.socket) -> None:
+        """Wait until a child handles the request, and close the connection. A program that does not reply is killed."""
+        connection.setblocking(False)
+        with connection:
+            try:
+                async with asyncio.timeout(_FORK_SECONDS):
+                    self._served |= bool(await asyncio.get_running_loop().sock_recv(connection, _REPLY_BYTES))
+            except (TimeoutError, OSError):
+                await asyncio.to_thread(self.abort)
+
+    def abort(self) -> None:
+        """Kill the program, as it does not reply. The requests that it did not read fail with it."""
+        with self._lock:
+            if self._process is not None:
+                self._process.kill()
+                self._end()
+
+    def close(self) -> None:
+        """End the program."""
+        with self._lock:
+            self._served = True
+            self._end()
+
+    def _connect(self) -> socket.socket | None:
+        with self._lock:
+            if not self._ensure():
+                return None
+            assert self._control is not None, "it was just started"
+            near, far = socket.socketpair()
+            try:
+                socket.send_fds(self._control, [b"f"], [far.fileno()])
+            except OSError:  # it has just ended, or reads nothing
+                near.close()
+                self._end()
+                return None
+            finally:
+                far.close()
+            return near
+
+    def _ensure(self) -> bool:
+        """Start the program unless it runs. Returns whether it does."""
+        if self.pid is not None:
+            return True
+        if self._process is not None:
+            self._end()
+        if not self.usable:
+            return False
+        try:
+            self._start()
+        except OSError as error:
+            self._give_up(str(error))
+            return False
+        return True
+
+    def _start(self) -> None:
+        assert self._arguments is not None, "it is usable"
+        self._control, far = socket.socketpair()
+        self._control.setblocking(False)
+        environment = {"LANG": "C.UTF-8", "PATH": os.defpath}
+        if self._search_path:
+            environment["PYTHONPATH"] = self._search_path
+        with far:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(_PROGRAM), str(far.fileno()), *self._arguments],
+                pass_fds=(far.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                env=environment, cwd="/", start_new_session=True,
+            )  # fmt: skip
+        self._served = False
+
+    def _end(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        if self._process is None:
+            return
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if not self._served:
+            self._give_up(f"it ended with status {self._process.returncode} before it forked a process")
+        self._process = self._control = None
+
+    def _give_up(self, reason: str) -> None:
+        _log.warning("fork server failed, workers are started by exec", reason=reason)
+        self._unused_until = time.monotonic() + _RETRY_SECONDS

@@ -1,0 +1,53 @@
+"""What WebSockets do with clients that read nothing, that are too many, and that send what is no message."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateway.access import Caller
+from gateway.sockets import TRY_LATER, Socket, SocketEndError, SocketTable, document_of
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+
+NOW = datetime.now(UTC)
+CALLER = Caller("p1", "t", "work", "d", NOW + timedelta(hours=1))
+
+
+async def test_client_that_takes_nothing_is_disconnected() -> None:
+    """Its connection is closed at once, without a close frame, which it would not read either."""
+    aborted: list[str] = []
+    counted: list[str] = []
+
+    async def never(_text: str) -> None:
+        await asyncio.Event().wait()
+
+    connection = SimpleNamespace(abort=lambda: aborted.append("closed"))
+    websocket: Any = SimpleNamespace(send_text=never, scope={"sandherd.socket": connection})
+    streams: Any = SimpleNamespace(stall=0.0, meters=SimpleNamespace(count=counted.append))
+    with pytest.raises(SocketEndError) as ended:
+        await Socket(websocket, streams, CALLER).send({"a": 1})
+    assert (ended.value.code, aborted, len(counted)) == (TRY_LATER, ["closed"], 1)
+
+
+async def test_sockets_of_a_project_are_limited_and_take_none_of_another() -> None:
+    """The limit is of each project, and of those that have not authenticated; a place is free again at the end."""
+    table = SocketTable(share=1, unknown=1)
+    async with table.place("p1"), table.place("p2"), table.place(None):
+        for project in ("p1", None):
+            with pytest.raises(HerdError) as refused:
+                async with table.place(project):
+                    pass
+            assert refused.value.problem.code is Code.BUSY
+    async with table.place("p1"):
+        pass
+
+
+def test_text_that_is_no_object_ends_a_socket() -> None:
+    """Also what is nested so deeply that it can't be read."""
+    assert document_of('{"a": 1}') == {"a": 1}
+    for text in ("", "[1]", "1", "{", "[" * 100_000):
+        with pytest.raises(SocketEndError):
+            document_of(text)
