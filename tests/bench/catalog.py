@@ -75,6 +75,11 @@ GROUPS: Final = (
         "requests", "requests while another project floods event-ingest", "tests.bench.request_fairness:measure",
         _figures("requests", "ms", "beside_events", "beside_audit", "beside_trajectory"),
     ),
+    Group(
+        "history", "requests about 200,000 events, and the index of their words", "tests.bench.histories:measure",
+        _figures("history", "µs/event", "words")
+        + _figures("history", "ms", "comparison", "search", "statistics", "overview"),
+    ),
     Group("room", "what an event takes on disk", "tests.bench.room:measure", _figures("room", "bytes/event", "event")),
     Group(
         "telemetry", "what telemetry costs event-ingest", "tests.bench.telemetry:measure",
