@@ -157,6 +157,24 @@ own.
 Interpreter, packages and toolchains may be in a directory that only root can enter, such as `/root`, but must
 themselves be readable by every user.
 
+### Start by fork
+
+The worker of an isolated sandbox is forked from a process that has loaded its modules, the fork server, which the
+spawner starts when it is needed first. `sandherd runtimes` shows that as `START` (`fork`, else `exec`). The first
+sandbox of a spawner takes as long as an exec. Bubblewrap makes the namespaces as before, with a stub in place of the
+worker; a child of the fork server enters the stub's control groups and namespaces, gives up what bubblewrap gives up,
+and becomes the worker. Where that is not possible the stub starts the worker by exec. If the fork server ends, no
+sandbox ends with it, and the next one has a new one; a running `sandherd exec` ends.
+
+- The fork server is a program of its own, with `PATH`, `LANG` and, if it is set, the worker's `PYTHONPATH` as its
+  environment. It has no memory, variable or descriptor of the spawner, so no secret of it.
+- It reads no request itself: each child begins in the same state, with nothing of another sandbox.
+- Addresses of memory and Python's hash seed are the same in all workers of one fork server. An agent can't read the
+  memory of its worker; one that knows an address of its own worker knows it of others, too.
+- Between the worker and the first process of the sandbox is a holder, which reports the worker's exit status. It has
+  no capabilities and no secrets; on kernels without Landlock scopes (before 6.12) processes of the sandbox can trace
+  it, and so report another exit status of their own worker.
+
 ### Subordinate uids
 
 The spawner of an ordinary user gives each sandbox one of the user's subordinate uids, so that a user without root has

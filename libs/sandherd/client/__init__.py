@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sandherd.client.events.follower import EventFollower
     from sandherd.client.events.gap_filler import Patience
     from sandherd.client.events.sequencer import Event, MissingRange
+    from sandherd.client.file_history import FileContent
     from sandherd.client.herd import Herd, new_sandbox, new_task, task_spec
     from sandherd.client.messages import MessageOutcome
     from sandherd.client.queries import ListPage
@@ -47,12 +48,14 @@ if TYPE_CHECKING:
         BranchView,
         BudgetList,
         Catalogue,
+        Comparison,
         DeadLetter,
         DeadLetters,
         ExecOutput,
         ExecState,
         FileList,
         FileRead,
+        FileVersion,
         FileWritten,
         MonitorReport,
         MonitorView,
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
         ScheduleList,
         ScheduleTriggered,
         ScheduleView,
+        SearchHit,
         SecretDeleted,
         SecretList,
         SecretView,
@@ -83,6 +87,7 @@ if TYPE_CHECKING:
         UnsubscribeResult,
         UsageList,
     )
+    from sandherd.contracts.requests.search import TextKind
     from sandherd.contracts.requests.statistics import StatisticGroup
     from sandherd.contracts.resume import Resume
     from sandherd.contracts.schedules import Overlap
@@ -101,6 +106,7 @@ __all__ = [
     "BudgetList",
     "Catalogue",
     "Code",
+    "Comparison",
     "Context",
     "DeadLetter",
     "DeadLetters",
@@ -112,8 +118,10 @@ __all__ = [
     "ExecState",
     "Execution",
     "FetchedBranch",
+    "FileContent",
     "FileList",
     "FileRead",
+    "FileVersion",
     "FileWritten",
     "Herd",
     "HerdError",
@@ -150,6 +158,7 @@ __all__ = [
     "ScheduleList",
     "ScheduleTriggered",
     "ScheduleView",
+    "SearchHit",
     "SecretDeleted",
     "SecretList",
     "SecretView",
@@ -172,6 +181,7 @@ __all__ = [
     "TaskState",
     "TaskView",
     "TerminalSize",
+    "TextKind",
     "TokenList",
     "TokenView",
     "Trajectory",
@@ -190,6 +200,7 @@ _NAMES: Final = {
     "sandherd.client.artifacts": "EventArtifact",
     "sandherd.client.context": "Context",
     "sandherd.client.errors": "HerdError NotReachedError ServiceAwayError",
+    "sandherd.client.file_history": "FileContent",
     "sandherd.client.events.follower": "EventFollower",
     "sandherd.client.events.gap_filler": "Patience",
     "sandherd.client.events.sequencer": "Event MissingRange",
@@ -223,8 +234,10 @@ _NAMES: Final = {
     "ProjectField ProjectView PruneResult RequeueResult "
     "SandboxView ScheduleDeleted ScheduleList ScheduleTriggered ScheduleView SecretDeleted "
     "SecretList SecretView StoredEvent Subscription SubscriptionList TaskView TerminalSize TokenList TokenView "
-    "ProjectOverview StatisticsList TranscriptEntry Trajectory UnsubscribeResult UsageList",
+    "Comparison FileVersion ProjectOverview SearchHit StatisticsList TranscriptEntry Trajectory UnsubscribeResult "
+    "UsageList",
     "sandherd.contracts.repositories": "Repository",
+    "sandherd.contracts.requests.search": "TextKind",
     "sandherd.contracts.requests.statistics": "StatisticGroup",
     "sandherd.contracts.resume": "Resume",
     "sandherd.contracts.schedules": "Overlap",

@@ -30,7 +30,18 @@ LIMITS = "2048 MB, 2 cores, 3600 s of CPU, 512 processes, 1024 open files"
 NARROW: list[tuple[tuple[str | Column, ...], list[str]]] = [
     (
         catalogue.RUNTIMES,
-        ["process", "True", "bubblewrap", "own", "True", *["cgroup"] * 3, *["file system", "True"], "internet", "8"],
+        [
+            "process",
+            "True",
+            "bubblewrap",
+            "own",
+            "True",
+            *["cgroup"] * 3,
+            *["file system", "True"],
+            "internet",
+            "fork",
+            "8",
+        ],
     ),
     (catalogue.PROFILES, ["python", "kubernetes", "internet", "2", LIMITS]),
     (

@@ -24,6 +24,12 @@ REPLAY_EXAMPLE = example(f"sandherd replay {_SANDBOX} --speed 10", f"sandherd re
 LONGEST = 1_000_000.0
 
 
+def _checked_entity(name: str | None) -> str | None:
+    from sandherd.client.errors import checked_name
+
+    return name if name is None else checked_name(name, "in")
+
+
 class TextOf(StrEnum):
     """What is searched."""
 
@@ -150,7 +156,12 @@ def search(
     ] = None,
     within: Annotated[
         str | None,
-        typer.Option("--in", metavar="SANDBOX|TASK", help="Only this sandbox, or this task and its sandboxes."),
+        typer.Option(
+            "--in",
+            metavar="SANDBOX|TASK",
+            help="Only this sandbox, or this task and its sandboxes.",
+            callback=_checked_entity,
+        ),
     ] = None,
     since: Annotated[
         str | None, typer.Option("--since", metavar="WHEN", help="Only since then: 10m, 2h, 7d, or ISO 8601.")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sandherd.cli.options import Project, example, group
+from sandherd.cli.options import Format, NamelessOutput, Project, example, group
 from sandherd.cli.parse.durations import Span, duration
 from sandherd.client.terminal_text import write_text
 
@@ -13,19 +13,33 @@ if TYPE_CHECKING:
     from sandherd.client.herd import Herd
 
 app = group("Outgoing webhooks: create a secret, deliver.", "sandherd webhooks secret")
+
+
+def _safe(name: str) -> str:
+    from sandherd.client.errors import checked_name
+
+    return checked_name(name, "name", remedy="see the existing ones with `sandherd subscriptions list`")
+
+
 _DAY = Span(86_400)
 _DAYS = Span(5 * 86_400)
 
 
 @app.command("secret", epilog=example("sandherd webhooks secret"))
-def secret() -> int:
+def secret(*, output: NamelessOutput = Format.TABLE) -> int:
     """Print a new secret for the signatures of webhooks. Store it in a file that only you can read.
 
     The receiver needs it, too. It is stored nowhere else.
     """
     from sandherd.webhook_signatures import new_secret
 
-    write_text(new_secret())
+    created = new_secret()
+    if output.is_json:
+        from sandherd.cli.render import console
+
+        console.document(output, {"secret": created})
+    else:
+        write_text(created)
     return 0
 
 
@@ -35,7 +49,9 @@ def secret() -> int:
 )
 def deliver(  # noqa: PLR0913  # one parameter for each option
     ctx: typer.Context,
-    subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="The durable subscription to deliver.")],
+    subscription: Annotated[
+        str, typer.Argument(metavar="NAME", callback=_safe, help="The durable subscription to deliver.")
+    ],
     url: Annotated[str, typer.Argument(metavar="URL", help="Where to, by https.")],
     *,
     secret_file: Annotated[
@@ -55,14 +71,17 @@ def deliver(  # noqa: PLR0913  # one parameter for each option
         bool, typer.Option("--permit-private", help="Permit http, and addresses that are not public.")
     ] = False,
     project: Project = None,
+    output: NamelessOutput = Format.TABLE,
 ) -> int:
     """Deliver the events of a subscription to a URL as signed webhooks, until interrupted.
 
     Each event is sent until the receiver accepts it (2xx), in order for each task and sandbox, at least once and always
     with the same id. A subscriber's credential suffices. Run it as a service; after a restart it continues.
+    What is not accepted is reported on standard error, with `-o json|jsonl` on standard output, each in one line.
     """
     from datetime import timedelta
 
+    from sandherd.cli.render import console
     from sandherd.cli.session import talk
     from sandherd.cli.stderr import complain
     from sandherd.client.webhooks.addresses import checked_url
@@ -71,11 +90,12 @@ def deliver(  # noqa: PLR0913  # one parameter for each option
 
     sender = Sender(checked_url(url, private=private), private=private)
     secrets_in(secret_file)
+    report = (lambda text: console.line({"problem": text})) if output.is_json else complain
     limits = Limits(timedelta(seconds=age), timedelta(seconds=failing))
 
     async def work(herd: "Herd") -> int:
         delivery = WebhookDelivery(
-            herd, subscription, sender, lambda: secrets_in(secret_file), dead, limits=limits, report=complain
+            herd, subscription, sender, lambda: secrets_in(secret_file), dead, limits=limits, report=report
         )
         await delivery.run()
         return 0

@@ -1,4 +1,4 @@
-"""What a user does with a sandbox: its lifecycle, commands in it, and the monitor's rules about it."""
+"""What a user does with a sandbox: its lifecycle, and commands in it."""
 
 import base64
 import binascii
@@ -14,11 +14,9 @@ from gateway.sessions import Session, Worker
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.commands import (
     ExtendSandbox,
-    MuteRule,
     PauseSandbox,
     ResumeSandbox,
     SandboxSpec,
-    UnmuteRule,
 )
 from sandherd.contracts.errors import Code
 from sandherd.contracts.model import Model
@@ -43,7 +41,6 @@ ExecKillBody: Any = part_of(ExecKill, "ExecKillBody", without=_COMMAND)
 ExecInputBody: Any = part_of(ExecInput, "ExecInputBody", without=_COMMAND)
 PauseBody: Any = part_of(PauseSandbox, "PauseBody", without=_NAMED)
 ExtendBody: Any = part_of(ExtendSandbox, "ExtendBody", without=_NAMED)
-MuteBody: Any = part_of(MuteRule, "MuteBody", without=frozenset({"sandbox", "rule", "muted_by"}))
 _SECONDS: Final = 15.0
 
 
@@ -89,23 +86,6 @@ async def resume_sandbox(session: Worker, sandbox: Name) -> JSONResponse:
 async def extend_sandbox(session: Worker, sandbox: Name, body: ExtendBody) -> JSONResponse:
     """Set the expiry of a sandbox to `seconds` from now; a later expiry is not changed."""
     return await _commanded(session, made(ExtendSandbox, sandbox=sandbox, **body.model_dump()))
-
-
-@router.post("/sandboxes/{sandbox}/rules/{rule}/mute", status_code=202, response_model=Accepted, tags=["monitor"])
-async def mute_rule(session: Worker, sandbox: Name, rule: Name, body: MuteBody | None = None) -> JSONResponse:
-    """Mute a guardian rule for a sandbox, for some seconds or until it is unmuted."""
-    await _check_rule(session, sandbox, rule)
-    seconds = None if body is None else body.seconds
-    command = made(MuteRule, sandbox=sandbox, rule=rule, seconds=seconds, muted_by=session.caller.name)
-    return await _commanded(session, command, "/monitor")
-
-
-@router.post("/sandboxes/{sandbox}/rules/{rule}/unmute", status_code=202, response_model=Accepted, tags=["monitor"])
-async def unmute_rule(session: Worker, sandbox: Name, rule: Name) -> JSONResponse:
-    """Evaluate a muted rule again."""
-    await _check_rule(session, sandbox, rule)
-    command = made(UnmuteRule, sandbox=sandbox, rule=rule, unmuted_by=session.caller.name)
-    return await _commanded(session, command, "/monitor")
 
 
 @router.get("/sandboxes/{sandbox}/log")
@@ -164,7 +144,7 @@ def _decoded(fields: dict[str, Any], name: str) -> dict[str, Any]:
         ) from None
 
 
-async def _commanded(session: Session, command: Any, below: str = "") -> JSONResponse:
+async def _commanded(session: Session, command: Any) -> JSONResponse:
     """Publish a command about a sandbox that has not ended. Raises `HerdError`."""
     sandbox = command.sandbox
     view: SandboxView = await session.herd.sandbox(sandbox)
@@ -173,14 +153,7 @@ async def _commanded(session: Session, command: Any, below: str = "") -> JSONRes
             Code.CONFLICT, f"{sandbox} is {view.state}", field="sandbox", remedy="name one that has not ended"
         )
     await session.herd.connection.command(command, sandbox)
-    return accepted(sandbox, f"/sandboxes/{sandbox}{below}")
-
-
-async def _check_rule(session: Session, sandbox: str, rule: str) -> None:
-    view = await session.herd.monitored(sandbox)
-    if rule not in {one.rule for one in view.rules if one.kind == "guardian"}:
-        remedy = f"see /api/v1/sandboxes/{sandbox}/monitor"
-        raise HerdError.of(Code.NOT_FOUND, f"there is no guardian rule {rule}", field="rule", remedy=remedy)
+    return accepted(sandbox, f"/sandboxes/{sandbox}")
 
 
 def _signed(session: Session, reason: str) -> str:

@@ -111,9 +111,9 @@ async def monitored(session: Reader, sandbox: Name) -> MonitorView:
 
 
 @router.post("/sandboxes/{sandbox}/rules/{rule}/mute", status_code=202, response_model=Accepted)
-async def mute_rule(session: Worker, sandbox: Name, rule: Rule, body: MuteBody) -> JSONResponse:
+async def mute_rule(session: Worker, sandbox: Name, rule: Rule, body: MuteBody | None = None) -> JSONResponse:
     """Mute a guardian rule of the monitor for a sandbox, for some seconds or until it is unmuted."""
-    fields = body.model_dump(exclude_unset=True)
+    fields = {} if body is None else body.model_dump(exclude_unset=True)
     command = made(MuteRule, sandbox=sandbox, rule=rule, muted_by=session.caller.name, **fields)
     return await _change_rule(session, command)
 

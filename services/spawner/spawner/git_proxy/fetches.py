@@ -18,8 +18,6 @@ from spawner.repositories.git import GitError, GitFault, RemoteRepository
 from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.lfs_server import machine_proxy
 
-MAX_REQUEST: Final = 8 * 1024 * 1024
-"""Maximum bytes of a request for objects: the commits that the sandbox has, and those that it wants."""
 _TIMES: Final = aiohttp.ClientTimeout(total=900.0, connect=10.0, sock_read=60.0)
 _PIECE: Final = 256 * 1024
 _VERSION: Final = "version=2"

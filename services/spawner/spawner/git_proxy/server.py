@@ -14,7 +14,7 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
@@ -25,7 +25,6 @@ from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from spawner.git_proxy import decisions
 from spawner.git_proxy.exchange import Body, DisconnectedError, HttpError, Receive, Response, Send
-from spawner.git_proxy.fetches import MAX_REQUEST, FetchForwarder
 from spawner.git_proxy.pushes import PushReceiver
 from spawner.git_proxy.routes import Route, Service, password_of, route_of
 from spawner.live_state import LiveState
@@ -33,13 +32,17 @@ from spawner.records.record import StoreUnavailableError
 from spawner.repositories.artifacts import BranchArtifacts
 from spawner.repositories.git import GitError
 from spawner.repositories.hosts import RepositoryHosts
-from spawner.repositories.lfs_server import new_session
 from spawner.repositories.mirrors import MAX_BUNDLE
 from spawner.repositories.paths import mirrors_folder
 from spawner.repositories.record import BranchRecord
 from spawner.sandboxes.git_proxy_access import ProxyTokens
 
+if TYPE_CHECKING:
+    from spawner.git_proxy.fetches import FetchForwarder
+
 _MIB: Final = 1024 * 1024
+_MAX_REQUEST: Final = 8 * 1024 * 1024
+"""Maximum bytes of a request for objects: the commits that the sandbox has, and those that it wants."""
 _AT_ONCE: Final = 32
 _SANDBOX_AT_ONCE: Final = 2
 _LIMITS: Final = ConnectionLimits(usual=64, maximum=256, grace=10.0, exchange=1000.0)
@@ -62,7 +65,7 @@ class GitProxy:
     """An ASGI application. `max_push`: the maximum bytes of a push."""
 
     def __init__(
-        self, live: LiveState, tokens: ProxyTokens, fetches: FetchForwarder, pushes: PushReceiver, max_push: int
+        self, live: LiveState, tokens: ProxyTokens, fetches: "FetchForwarder", pushes: PushReceiver, max_push: int
     ) -> None:
         self._live, self._tokens, self._fetches, self._pushes = live, tokens, fetches, pushes
         self._max_push = max_push
@@ -105,7 +108,7 @@ class GitProxy:
     ) -> None:
         version = next(iter(headers.all(b"git-protocol")), b"")
         fetches = route.service is Service.FETCH
-        body = Body(receive, MAX_REQUEST if fetches else self._max_push, compressed=headers.compressed())
+        body = Body(receive, _MAX_REQUEST if fetches else self._max_push, compressed=headers.compressed())
         if fetches and route.lists:
             await self._fetches.list_refs(caller.url, version, response)
         elif fetches:
@@ -167,6 +170,10 @@ async def serve_proxy(bus: Bus, live: LiveState, settings: Settings, hosts: Repo
     """Serve the proxy until cancelled, if there is one. Raises `HttpServerError` if its address can't be used."""
     if settings.git_proxy_url is None:
         await asyncio.Event().wait()
+    # Their HTTP client takes long to load.
+    from spawner.git_proxy.fetches import FetchForwarder
+    from spawner.repositories.lfs_server import new_session
+
     max_bytes = settings.max_repository_mb * _MIB
     pushes = PushReceiver(live, BranchArtifacts(bus), mirrors_folder(settings.home))
     async with new_session() as session:
