@@ -46,7 +46,7 @@ NARROW: list[tuple[tuple[str | Column, ...], list[str]]] = [
     (catalogue.PROFILES, ["python", "kubernetes", "internet", "2", LIMITS]),
     (
         doctor.HEADER,
-        ["consumer event-ingest-events on EVENTS", "warning", f"3 kept in {KEPT}", f"see `sandherd replay {KEPT}`"],
+        ["consumer event-ingest-events on EVENTS", "warning", f"3 kept in {KEPT}", f"see `sandherd reread {KEPT}`"],
     ),
     (
         overview.TOP_HEADER,

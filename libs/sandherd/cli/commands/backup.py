@@ -1,4 +1,4 @@
-"""`sandherd backup`, `restore` and `replay`: everything that the broker stores. They need the herd's keys."""
+"""`sandherd backup`, `restore` and `reread`: everything that the broker stores. They need the herd's keys."""
 
 from collections.abc import Sequence
 from pathlib import Path
