@@ -181,8 +181,8 @@ async def goes_on(herd: Herd, before: Seen) -> None:
     )
 
 
-async def test_older_history_is_completed_by_replay(postgres_server: PostgresServer, kept: Path) -> None:
-    """Postgres alone is lost, and its dump is older: `replay` restores what the broker has, each event once.
+async def test_older_history_is_completed_by_reread(postgres_server: PostgresServer, kept: Path) -> None:
+    """Postgres alone is lost, and its dump is older: `reread` restores what the broker has, each event once.
 
     Meanwhile event-ingest has found the database empty, and has created its tables there, as it does within a second.
     """
