@@ -32,7 +32,7 @@ from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 VERSION: Final = version("sandherd")
-LARGEST: Final = {"spawner": 180_000_000, "cli": 60_000_000}
+LARGEST: Final = {"spawner": 180_000_000, "gateway": 120_000_000, "cli": 60_000_000}
 LARGE: Final = 100_000_000
 
 

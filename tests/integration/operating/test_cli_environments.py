@@ -33,6 +33,7 @@ WITHOUT_HOME = {
     ("identity", "init"),
     ("identity", "push"),
     ("context", "list"),
+    ("webhooks", "secret"),
 }
 """Commands that use no home: they work, or fail for another reason."""
 REPORTS = {"doctor", "audit", "status"}

@@ -39,11 +39,10 @@ STRUCTURED: dict[str, list[Any]] = {
     "kubernetes_placements": [{"small": one} for one in PLACEMENTS],
     "kubernetes_namespaces": [{"one": "a"}, {"one": "a", "two": "b-c"}, {"three-3": "d"}],
     "constraints": [
-        {"paths": ["a"], "commands": [], "permitted": []},
-        {"paths": [], "commands": ["npm publish"], "permitted": []},
-        {"paths": ["a", "b/*"], "commands": [], "permitted": ["force_push"]},
+        {"paths": paths, "commands": commands, "permitted": permitted}
+        for paths, commands, permitted in ((["a"], [], []), ([], ["npm publish"], []), (["b/*"], [], ["force_push"]))
     ],
-    "caps": [LIMITS, LIMITS | {"processes": 9}, LIMITS | {"processes": 10}],
+    "caps": [LIMITS | {"processes": number} for number in (8, 9, 10)],
     "remote_resource_factor": [2, 4, 8],
     "remote_keep_alive": [False, False, False],
     **{name: [True, True, True] for name in ("conflict_follow_up", "remote_pause_on_close", "share_mirrors")},
