@@ -34,7 +34,7 @@ def node_with(source: Path) -> tuple[str, Path]:
         if not _is_installed(source, folder):
             _install(npm, source, folder)
         for program in source.glob("*.mjs"):
-            shutil.copy(program, folder)
+            _copy(program, folder)
     return node, folder
 
 
@@ -42,6 +42,13 @@ def _is_installed(source: Path, folder: Path) -> bool:
     """Whether exactly what the lock says was installed."""
     same = all((folder / name).is_file() and _text(folder, name) == _text(source, name) for name in _LOCKED)
     return same and (folder / "installed").exists()
+
+
+def _copy(program: Path, folder: Path) -> None:
+    """Copy a program at once: another process may run it now, and an empty one succeeds without output."""
+    beside = folder / f"{program.name}.part"
+    shutil.copy(program, beside)
+    beside.replace(folder / program.name)
 
 
 def _install(npm: str, source: Path, folder: Path) -> None:

@@ -6,8 +6,9 @@ from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal
 
 SANDBOX, TASK = "sbx-one", "task-one"
-VALUE, BATCH = "value", "batch.yaml"
-"""Files in the current directory: a secret's value, and a batch of one task with a secret that is not stored."""
+VALUE, BATCH, SIGNING = "value", "batch.yaml", "signing"
+"""Files in the current directory: a secret's value, a batch of one task with a secret that is not stored, and a secret
+of signatures."""
 Words = tuple[str, ...]
 _SECRET = ["--secret", "A=absent"]
 
@@ -64,6 +65,8 @@ ASKING: dict[Words, list[str]] = {
     ("subscriptions", "create"): ["mine"],
     ("subscriptions", "list"): [],
     ("subscriptions", "delete"): ["mine"],
+    ("webhooks", "secret"): [],
+    ("webhooks", "deliver"): ["mine", "https://example.com/events", "--secret-file", SIGNING],
     ("secrets", "set"): ["mine", "--file", VALUE],
     ("secrets", "list"): [],
     ("secrets", "delete"): ["mine"],
@@ -141,7 +144,6 @@ NAMED: frozenset[Words] = frozenset(
         ("credentials", "create"), ("credentials", "revoke"), ("harness", "install"), ("harness", "list"),
         ("image", "build"), ("image", "context"), ("identity", "init"), ("identity", "push"), ("config", "show"),
         ("context", "list"), ("context", "show"), ("context", "add"), ("context", "use"), ("context", "remove"),
-        ("webhooks", "secret"), ("webhooks", "deliver"),
     }
 )  # fmt: skip
 """Local commands: they show nothing that a sandbox or another project has written, but ids and types of events."""

@@ -17,6 +17,7 @@ from sandherd.cli.app import build
 from sandherd.contracts.requests import REQUESTS
 from sandherd.contracts.subjects import Principal, request_subject
 from sandherd.stack.broker import Broker
+from sandherd.webhook_signatures import new_secret
 from tests.integration.client.hostile import HOSTILE, PROBLEM, forbidden, reply
 from tests.integration.client.hostile_commands import (
     ASKING,
@@ -25,6 +26,7 @@ from tests.integration.client.hostile_commands import (
     GIVEN,
     NAMED,
     REFUSED,
+    SIGNING,
     VALUE,
     Words,
 )
@@ -86,6 +88,7 @@ async def answering(herd: Broker) -> AsyncIterator[Callable[..., Awaitable[None]
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / VALUE).write_text("a secret")
+    (tmp_path / SIGNING).write_text(new_secret())
     (tmp_path / BATCH).write_text(json.dumps(_BATCH))
 
 
@@ -128,8 +131,9 @@ async def test_hostile_refusals_are_neutralised(answering: Callable[..., Awaitab
             ("projects", "create"),
             ("projects", "set"),
             ("budgets", "set"),
+            ("webhooks", "secret"),
         }:
-            # These are an operator's, or ask on.
+            # These are an operator's, ask on, or ask nothing.
             assert "␛[2J" in err, command
 
 

@@ -15,13 +15,25 @@ from tests.integration.gateway.conftest import OTHER, Api, herd_context
 from tests.polling import eventually
 
 SANDBOX: Final = "sbx-foreign"
-NAMES: Final = {"task": "task-foreign", "sandbox": SANDBOX, "approval": "a1", "artifact": "art-foreign", "number": "1"}
+NAMES: Final = {"task": "task-foreign", "sandbox": SANDBOX, "approval": "a1", "artifact": "art-foreign", "number": "1",
+    "rule": "loop", "command": "exc-foreign", "branch": "br-00000000000000000000", "schedule": "foreign", "secret": "foreign",
+    "subscription": "foreign"}  # fmt: skip
 BODIES: Final[dict[str, Any]] = {
     "submit_task": {"text": "x", "harness": {"kind": "command", "argv": ["true"]}},
     "terminate_sandbox": {"reason": "x"},
     "send_message": {"content": "x"},
     "decide_approval": {"granted": True},
+    "start_command": {"command": ["true"]},
+    "command_input": {},
+    "kill_command": {},
+    "extend_sandbox": {"seconds": 60},
+    "grant_budget": {"more": {"turns": 1}},
 }
+QUERIES: Final = {operation: {"path": "x"} for operation in ("download_file", "upload_file")} | {
+    "file_version": {"file_path": "x"}
+}
+OWN: Final = {"submit_task", "set_schedule", "set_secret", "set_subscription"}
+"""What creates an object of the token's own project, whatever other projects have."""
 LISTED: Final = {"tasks", "sandboxes", "events", "approvals", "branches", "letters"}
 ROUTES: Final = sorted(
     (method.upper(), path, operation["operationId"])
@@ -36,10 +48,10 @@ async def answers(api: Api) -> dict[str, tuple[int, Any]]:
     """What each route says of objects that the project does not have, by the name of its operation."""
     found = {}
     for method, path, operation in ROUTES:
-        if operation in {"submit_task", "stream_events"} or "/session" in path or "/sign-in" in path:
-            continue  # the one creates, the other has no end: both are of the token's own project, as sessions are
+        if operation in {*OWN, "stream_events"} or "/session" in path or "/sign-in" in path:
+            continue  # a stream has no end, and is of the token's own project, as sessions are
         filled = re.sub(r"\{(\w+)\}", lambda name: NAMES[name[1]], path)
-        status, body, _ = await api.call(method, filled, json=BODIES.get(operation))
+        status, body, _ = await api.call(method, filled, json=BODIES.get(operation), params=QUERIES.get(operation))
         found[operation] = status, body
     return found
 
