@@ -16,8 +16,8 @@ from tests.polling import eventually
 
 SANDBOX: Final = "sbx-foreign"
 NAMES: Final = {"task": "task-foreign", "sandbox": SANDBOX, "approval": "a1", "artifact": "art-foreign", "number": "1",
-    "rule": "loop", "command": "exc-foreign", "branch": "br-00000000000000000000", "schedule": "foreign", "secret": "foreign",
-    "subscription": "foreign"}  # fmt: skip
+    "rule": "loop", "command": "exc-foreign", "branch": "br-00000000000000000000", "schedule": "foreign",
+    "secret": "foreign", "subscription": "foreign"}  # fmt: skip
 BODIES: Final[dict[str, Any]] = {
     "submit_task": {"text": "x", "harness": {"kind": "command", "argv": ["true"]}},
     "terminate_sandbox": {"reason": "x"},
