@@ -67,7 +67,7 @@ def main() -> int:
         with _timed("stack up: broker, database, four services", measured):
             sandherd("up")
         try:
-            _work(measured)
+            page = _work(measured)
         finally:
             with _timed("stack down", measured):
                 sandherd("down")
@@ -78,10 +78,14 @@ def main() -> int:
         return 1
     measured.append(("everything", f"{time.monotonic() - begun:.1f} s", f"{_processor_seconds():.1f} s"))
     _show(measured)
+    again = " ".join(shlex.quote(word) for word in _command(()))
+    console.print(f"\nThe page of the session is {page} while the stack runs:", soft_wrap=True)
+    console.print(escape(f"{again} up && {again} open {page.rpartition('/')[2]}"), soft_wrap=True)
     return 0
 
 
-def _work(measured: list[Row]) -> None:
+def _work(measured: list[Row]) -> str:
+    """Have the task done, and check it. Returns the address of the page of its session."""
     submitted, repository = time.time(), _repository()
     with _timed("the task, as its user waited", measured):
         script = (ROOT / AGENT).read_text()
@@ -93,6 +97,8 @@ def _work(measured: list[Row]) -> None:
     _check(kept)
     _check_repository(repository, kept.branch.branch)
     measured += _explained(kept)
+    gateway = (stack.Home(HOME).api_url or "").removesuffix("/api/v1")
+    return f"{gateway}/sandboxes/{kept.sandbox.sandbox}"
 
 
 def _repository() -> str:

@@ -1,6 +1,7 @@
 """The demo runs a real task from submission to history, and its exit status is right."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -56,6 +57,11 @@ def shows_what_was_done(done: "subprocess.CompletedProcess[str]") -> None:
     # A command costs its start: what the demo wants to know for itself, it asks without any.
     assert done.stdout.count("$ sandherd ") == 8
     assert "Where the time went" in done.stdout
+    assert re.search(
+        r"The page of the session is http://127\.0\.0\.1:\d+/sandboxes/(sbx-\w+) while .*open \1\n",
+        done.stdout,
+        re.DOTALL,
+    )
 
 
 def test_demo_shows_its_results(home: Path) -> None:
