@@ -78,7 +78,7 @@ GROUPS: Final = (
     Group(
         "history", "requests about 200,000 events, and the index of their words", "tests.bench.histories:measure",
         _figures("history", "µs/event", "words")
-        + _figures("history", "ms", "comparison", "search", "statistics", "overview"),
+        + _figures("history", "ms", "comparison", "search", "search_indexed", "statistics", "overview"),
     ),
     Group("room", "what an event takes on disk", "tests.bench.room:measure", _figures("room", "bytes/event", "event")),
     Group(

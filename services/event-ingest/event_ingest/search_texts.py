@@ -7,9 +7,11 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final
+from uuid import UUID
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events.agent import AgentCompleted, AgentError, AgentFailed, AgentStreamError
@@ -174,6 +176,36 @@ def searched_partitions(
         for name in names
         if name == _DEFAULT or ((begin != _DEFAULT or start is None) and first <= name <= min(last, begin))
     ]
+
+
+def words_index(partition: str) -> str:
+    """The name of a partition's index of words, which it has once its day is over."""
+    return f"{partition}_of_words"
+
+
+def is_day(partition: str) -> bool:
+    """Whether a partition is of one day; the default one has ids of any time."""
+    return partition != _DEFAULT
+
+
+def hours_of(partition: str, before: str) -> list[tuple[UUID, UUID]]:
+    """The ids of each hour of a day's partition, the newest first: from, and before; only those before `before`.
+
+    A UUIDv7 begins with 48 bits of milliseconds (RFC 9562). Raises `ValueError` for another partition.
+    """
+    day = datetime.strptime(partition, f"{_DAYS}%Y%m%d").replace(tzinfo=UTC)
+    edges = [UUID(int=(int(day.timestamp()) + hour * 3600) * 1000 << 80) for hour in range(25)]
+    end = UUID(before) if before else edges[-1]
+    return [(first, min(last, end)) for first, last in reversed(list(pairwise(edges))) if first < end]
+
+
+def plain_words(groups: Sequence[Sequence[SearchTerm]]) -> list[list[list[str]]]:
+    """Of each list of terms, the words that a document has as they are; none for a list that may have other letters.
+
+    A quick condition for events that no index has yet: JSON writes ASCII letters and digits as they are.
+    """
+    found = [[list(term.tokens) for term in group] for group in groups if not group[0].excluded]
+    return [group for group in found if all(word.isascii() and word.isalnum() for words in group for word in words)]
 
 
 def wanted_tokens(groups: Sequence[Sequence[SearchTerm]]) -> list[str]:

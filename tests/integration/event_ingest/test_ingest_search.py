@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from event_ingest.partition_indexes import create_missing, missing_words
 from event_ingest.queries.comparison import compare_sandboxes
 from event_ingest.queries.file_versions import list_file_versions
 from event_ingest.queries.search import search_events
-from event_ingest.search_texts import SEARCHED_TYPES
+from event_ingest.schema import partition_name
+from event_ingest.search_texts import SEARCHED_TYPES, words_index
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import AskComparison, AskFileVersions, AskSearch
@@ -117,6 +119,36 @@ async def test_pages_have_each_hit_once(history: Any, script: Any) -> None:
     small = await ask(history, search_events, AskSearch(text="needle", limit=7), budget=600)
     assert 1 <= len(small.hits) < 7
     assert small.next_cursor is not None
+
+
+async def test_days_that_are_over_get_an_index_of_words(history: Any, script: Any) -> None:
+    """Searches find the same with and without it, also after a run that was not completed; today's is not created yet.
+
+    An event of a day is not indexed while it is stored.
+    """
+    now = datetime.now(UTC)
+    ages = [timedelta(days=1), timedelta(days=1, hours=1), timedelta(0)]
+    events = [event(script, "agent.message", f"needle Grüße {n} ''x\\y") for n in range(3)]
+    await history.hear(
+        [
+            one.model_copy(update={"id": _id_at(now - age, n)})
+            for n, (one, age) in enumerate(zip(events, ages, strict=True))
+        ]
+    )
+    queries = ("needle", "grüße", '"needle grüße 1"', "0 or 2", "needle -1", "x y", "absent")
+    before = [await found(history, query) for query in queries]
+    assert [len(hits) for hits in before] == [3, 3, 1, 2, 2, 3, 0]
+    async with history.database.maintaining() as connection:
+        over = {name for name, _ in await missing_words(connection, now)}
+        assert words_index(partition_name(now.date())) not in over
+        assert words_index(partition_name((now - timedelta(days=1, hours=1)).date())) in over
+        name, statements = (await missing_words(connection, now))[0]
+        await connection.execute(statements[0])
+        await connection.execute(f"update pg_index set indisvalid = false where indexrelid = '{name}'::regclass")
+        assert [await found(history, query) for query in queries] == before
+        assert await create_missing(connection, now)
+        assert await missing_words(connection, now) == []
+    assert [await found(history, query) for query in queries] == before
 
 
 def _id_at(moment: datetime, number: int) -> Any:

@@ -1,5 +1,6 @@
--- The words of an event that is searched, as `event_ingest.search_texts` has them. It is stored in an index, so it never
--- changes and never fails: `json` may have a character that a text can't, from before that was refused. The functions
+-- The words of an event that is searched, as `event_ingest.search_texts` has them. Where a day is over,
+-- `event_ingest.partition_indexes` creates an index of them: while events are stored it would take three times as long as
+-- all else. It is stored in an index, so it never changes and never fails: `json` may have a character that a text can't, from before that was refused. The functions
 -- are the quickest that were measured: the parser of `to_tsvector` takes twice as long, and `translate` ten times.
 create function event_terms(type text, envelope json) returns text[]
 language plpgsql immutable parallel safe cost 1000 as $$
@@ -64,11 +65,3 @@ return array_to_tsvector(event_terms(type, envelope) || array['p ' || project, '
     when type in ('agent.tool_result', 'agent.error', 'agent.stream_error', 'agent.failed', 'agent.completed')
         then 'k output'
     else 'k message' end]);
-
-do $$ begin
-    execute 'create index events_of_words on ' || case when exists (select from events) then 'only ' else '' end
-        || 'events using gin (event_words(project, entity, type, envelope)) with (gin_pending_list_limit = 1024)
-        where type in (''agent.message'', ''agent.thinking'', ''agent.user_message'', ''agent.message_injected'',
-            ''agent.message_sent'', ''task.submitted'', ''agent.tool_use'', ''agent.file_edited'', ''agent.tool_result'',
-            ''agent.error'', ''agent.stream_error'', ''agent.failed'', ''agent.completed'')';
-end $$;

@@ -1,7 +1,8 @@
 """`search`: which events have these words?
 
-Partitions are searched one after the other, the newest first, each by its index of words. So the cost depends on how
-far back the hits are, and a search that takes long ends with the hits of the partitions that it has reached.
+Partitions are searched one after the other, the newest first, each by its index of words; those of days that are not
+over have none, and are read hour by hour. So the cost depends on how far back the hits are, and a search that takes
+long ends with the hits of the part that it has reached.
 """
 
 import json
@@ -16,8 +17,11 @@ from event_ingest.queries.pages import Conditions, fit_page, limited, project_fi
 from event_ingest.search_texts import (
     SEARCHED_TYPES,
     SearchTerm,
+    hours_of,
+    is_day,
     kind_of,
     phrases,
+    plain_words,
     search_marks,
     search_terms,
     searched_partitions,
@@ -30,7 +34,7 @@ from sandherd.contracts.requests import AskSearch, SearchHit, SearchResult
 from sandherd.service.cursors import Position, read_cursor, write_cursor
 
 SECONDS: Final = 2.0
-"""After how many seconds no further partition is searched."""
+"""After how many seconds no further part is searched."""
 _POSITION_TYPES: Final = (str, str)
 """The types of a position: the partition, and the id before which to continue in it; empty: from its end."""
 _FIRST_PARAMETER: Final = 4
@@ -41,33 +45,55 @@ MAX_BYTES: Final = 4_000_000
 """How much is read for the hits of a partition: events may be large, and their snippets are short."""
 _TYPES: Final = ", ".join(f"'{name}'" for name in SEARCHED_TYPES)
 _PARTITIONS: Final = """
-select relname from pg_inherits join pg_class part on part.oid = inhrelid
-where inhparent = 'events'::regclass order by relname = 'events_default', relname desc
+select part.relname, coalesce(own.indisvalid, false) as indexed
+from pg_inherits join pg_class part on part.oid = inhrelid
+left join pg_class named on named.relname = part.relname || '_of_words' and named.relnamespace = part.relnamespace
+left join pg_index own on own.indexrelid = named.oid
+where inhparent = 'events'::regclass order by part.relname = 'events_default', part.relname desc
 """
+_CONTAINS: Final = 'strpos(lower(envelope::text collate "C"), {}) > 0'
+"""A document that may have a word: a hundredth of the cost of its words."""
 _ENTITIES: Final = """
 select sandbox as entity from sandboxes where task = $1 and ($2::text is null or project = $2) limit 1000
 """
 
 
+@dataclass(frozen=True)
+class _Part:
+    """What one statement searches: a partition whose name was read from the database, or a range of ids in it."""
+
+    partition: str
+    before: str = ""
+    first: UUID | None = None
+    indexed: bool = True
+
+
 @dataclass
 class _Search:
-    """A search: what a hit has of the words of the index, and further conditions."""
+    """A search: what a hit has of the words of the index, further conditions, and quick ones for what has no index."""
 
     tokens: str
     conditions: Conditions
+    groups: Sequence[Sequence[Sequence[str]]]
 
-    async def hits(self, connection: Connection, partition: str, before: str, limit: int) -> tuple[list[Any], bool]:
-        """The newest hits of a partition whose name was read from the database, and whether there are more."""
-        position = f"and id < ${_FIRST_PARAMETER + len(self.conditions.values)}" if before else ""
+    async def hits(self, connection: Connection, part: _Part, limit: int) -> tuple[list[Any], bool]:
+        """The newest hits of a part, and whether there are more."""
+        conditions = Conditions(_FIRST_PARAMETER, [*self.conditions.parts], [*self.conditions.values])
+        if part.before:
+            conditions.add("id < {}", UUID(part.before))
+        if part.first is not None:
+            conditions.add("id >= {}", part.first)
+        for alternatives in self.groups if not part.indexed else ():
+            each = " or ".join("(" + " and ".join(_CONTAINS for _ in words) + ")" for words in alternatives)
+            conditions.add(f"({each})", *(word for words in alternatives for word in words))
         page = f"""
-select id, stream_sequence, time, project, entity, type, envelope, size from {partition} e
+select id, stream_sequence, time, project, entity, type, envelope, size from {part.partition} e
 where type in ({_TYPES})
     and event_words(project, entity, type, envelope) @@ lower($1)::tsquery
-    {self.conditions} {position}
+    {conditions}
 """  # noqa: S608  # a name from the database, constants and placeholders
-        values = [*self.conditions.values, *([UUID(before)] if before else [])]
         statement = limited(page, "id desc", "$2", "$3")
-        rows = await connection.fetch(statement, self.tokens, limit, MAX_BYTES, *values)
+        rows = await connection.fetch(statement, self.tokens, limit, MAX_BYTES, *conditions.values)
         return list(rows[:limit]), bool(rows) and rows[0]["available"] > len(rows[:limit])
 
 
@@ -76,9 +102,10 @@ async def search_events(connection: Connection, request: AskSearch, project: str
     after = read_cursor(request, project, request.cursor, _POSITION_TYPES)
     groups = search_terms(request.text)
     search = await _search(connection, request, project_filter(project), groups)
-    names = [row["relname"] for row in await connection.fetch(_PARTITIONS)]
-    partitions = searched_partitions(names, request.since, request.until, after[0] if after else None)
-    rows, position = await _collect(connection, search, partitions, after, request.limit)
+    indexed = {row["relname"]: row["indexed"] for row in await connection.fetch(_PARTITIONS)}
+    names = searched_partitions(list(indexed), request.since, request.until, after[0] if after else None)
+    parts = [part for name in names for part in _parts(name, after, indexed=indexed[name])]
+    rows, position = await _collect(connection, search, parts, request.limit)
     tokens = wanted_tokens(groups)
     page = await fit_page(rows, lambda row: _hit(row, tokens), limit=request.limit, budget=budget, available=len(rows))
     if page.more:
@@ -101,7 +128,7 @@ async def _search(
     for alternatives, excluded in phrases(groups):
         found = " or ".join(f"strpos({_TEXT}, lower({{}})) > 0" for _ in alternatives)
         conditions.add(f"{'not ' if excluded else ''}({found})", *alternatives)
-    return _Search(" & ".join(filter(None, (token_query(groups), marks))), conditions)
+    return _Search(" & ".join(filter(None, (token_query(groups), marks))), conditions, plain_words(groups))
 
 
 async def _entities(connection: Connection, request: AskSearch, project: str | None) -> list[str]:
@@ -113,18 +140,26 @@ async def _entities(connection: Connection, request: AskSearch, project: str | N
     return names if request.sandbox is None else [name for name in names if name == request.sandbox] or [_NO_ENTITY]
 
 
+def _parts(partition: str, after: Position | None, *, indexed: bool) -> list[_Part]:
+    """The parts of a partition from a position on: one, or each hour of a day that has no index, the newest first."""
+    start, before = after or ("", "")
+    begin = before if partition == start else ""
+    if indexed or not is_day(partition):
+        return [_Part(partition, begin, indexed=indexed)]
+    return [_Part(partition, str(last), first, indexed=False) for first, last in hours_of(partition, begin)]
+
+
 async def _collect(
-    connection: Connection, search: _Search, partitions: Sequence[str], after: Position | None, limit: int
+    connection: Connection, search: _Search, parts: Sequence[_Part], limit: int
 ) -> tuple[list[Mapping[str, Any]], Position | None]:
     """At most `limit` hits, and where to continue; None at the end."""
     deadline = get_running_loop().time() + SECONDS
-    start, before = after or ("", "")
     rows: list[Mapping[str, Any]] = []
-    for partition in partitions:
+    for part in parts:
         if len(rows) == limit or get_running_loop().time() > deadline:
-            return rows, [partition, ""]
-        found, more = await search.hits(connection, partition, before if partition == start else "", limit - len(rows))
-        rows += [{**row, "partition": partition} for row in found]
+            return rows, [part.partition, part.before]
+        found, more = await search.hits(connection, part, limit - len(rows))
+        rows += [{**row, "partition": part.partition} for row in found]
         if more:
             return rows, _position(rows[-1])
     return rows, None
