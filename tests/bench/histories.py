@@ -18,7 +18,7 @@ from event_ingest.queries.search import search_events
 from event_ingest.queries.statistics import count_statistics, show_overview
 from event_ingest.rows import columns
 from event_ingest.schema import ensure_partitions
-from event_ingest.search_texts import words_index
+from event_ingest.search_texts import term_index
 from event_ingest.statements import STORE
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EVENTS
@@ -77,7 +77,7 @@ async def _latency(ask: Callable[[int], Awaitable[Any]]) -> Latency:
 async def _index(connection: Any) -> float:
     """Microseconds for each event, to create the index of words of a day that is over."""
     for day in [row["relname"] for row in await connection.fetch(_DAYS)]:
-        await connection.execute(f"drop index if exists {words_index(day)}")
+        await connection.execute(f"drop index if exists {term_index(day)}")
     began = perf_counter()
     await create_missing(connection, datetime.now(UTC) + timedelta(days=2))
     return (perf_counter() - began) / EVENTS_STORED * 1e6

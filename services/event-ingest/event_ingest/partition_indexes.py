@@ -15,7 +15,7 @@ import asyncpg
 
 from event_ingest.database import Connection, Database, classify_error
 from event_ingest.schema import partition_name
-from event_ingest.search_texts import SEARCHED_TYPES, words_index
+from event_ingest.search_texts import SEARCHED_TYPES, term_index
 from sandherd.telemetry import logs
 
 RETRY_SECONDS: Final = 30.0
@@ -40,7 +40,7 @@ where parent.relname = any($1::text[]) and not exists (
     where i.indrelid = part.oid and attached.inhparent = parent.oid)
 order by part.relname desc, parent.relname
 """
-_WITHOUT_WORDS: Final = """
+_WITHOUT_TERMS: Final = """
 select part.relname as partition, own.relname is not null as exists
 from pg_inherits tree join pg_class part on part.oid = tree.inhrelid
 left join pg_class own on own.relname = part.relname || '_of_words' and own.relnamespace = part.relnamespace
@@ -90,12 +90,12 @@ async def missing_indexes(connection: Connection) -> list[MissingIndex]:
     ]
 
 
-async def missing_words(connection: Connection, now: datetime) -> list[tuple[str, list[str]]]:
+async def missing_term_indexes(connection: Connection, now: datetime) -> list[tuple[str, list[str]]]:
     """The indexes of words that partitions of days that are over lack, with what creates them; the newest first."""
     today = partition_name((now.astimezone(UTC) - _LATE).date())
     found = []
-    for row in await connection.fetch(_WITHOUT_WORDS, today):
-        partition, name = row["partition"], words_index(row["partition"])
+    for row in await connection.fetch(_WITHOUT_TERMS, today):
+        partition, name = row["partition"], term_index(row["partition"])
         created = (
             f"create index concurrently {name} on {partition} "
             f"using gin (event_words(project, entity, type, envelope)) where type in ({_TYPES})"
@@ -110,7 +110,7 @@ async def create_missing(connection: Connection, now: datetime) -> bool:
         return False
     try:
         named = [(one.name, one.statements) for one in await missing_indexes(connection)]
-        for name, statements in (*named, *await missing_words(connection, now)):
+        for name, statements in (*named, *await missing_term_indexes(connection, now)):
             for statement in statements:
                 await connection.execute(statement)
             _log.info("index of a partition created", index=name)

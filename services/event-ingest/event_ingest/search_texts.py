@@ -178,7 +178,7 @@ def searched_partitions(
     ]
 
 
-def words_index(partition: str) -> str:
+def term_index(partition: str) -> str:
     """The name of a partition's index of words, which it has once its day is over."""
     return f"{partition}_of_words"
 
@@ -199,13 +199,13 @@ def hours_of(partition: str, before: str) -> list[tuple[UUID, UUID]]:
     return [(first, min(last, end)) for first, last in reversed(list(pairwise(edges))) if first < end]
 
 
-def plain_words(groups: Sequence[Sequence[SearchTerm]]) -> list[list[list[str]]]:
+def plain_terms(groups: Sequence[Sequence[SearchTerm]]) -> list[list[list[str]]]:
     """Of each list of terms, the words that a document has as they are; none for a list that may have other letters.
 
     A quick condition for events that no index has yet: JSON writes ASCII letters and digits as they are.
     """
     found = [[list(term.tokens) for term in group] for group in groups if not group[0].excluded]
-    return [group for group in found if all(word.isascii() and word.isalnum() for words in group for word in words)]
+    return [group for group in found if all(one.isascii() and one.isalnum() for tokens in group for one in tokens)]
 
 
 def wanted_tokens(groups: Sequence[Sequence[SearchTerm]]) -> list[str]:

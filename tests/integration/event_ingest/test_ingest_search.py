@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from event_ingest.partition_indexes import create_missing, missing_words
+from event_ingest.partition_indexes import create_missing, missing_term_indexes
 from event_ingest.queries.comparison import compare_sandboxes
 from event_ingest.queries.file_versions import list_file_versions
 from event_ingest.queries.search import search_events
 from event_ingest.schema import partition_name
-from event_ingest.search_texts import SEARCHED_TYPES, words_index
+from event_ingest.search_texts import SEARCHED_TYPES, term_index
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import AskComparison, AskFileVersions, AskSearch
@@ -139,15 +139,15 @@ async def test_days_that_are_over_get_an_index_of_words(history: Any, script: An
     before = [await found(history, query) for query in queries]
     assert [len(hits) for hits in before] == [3, 3, 1, 2, 2, 3, 0]
     async with history.database.maintaining() as connection:
-        over = {name for name, _ in await missing_words(connection, now)}
-        assert words_index(partition_name(now.date())) not in over
-        assert words_index(partition_name((now - timedelta(days=1, hours=1)).date())) in over
-        name, statements = (await missing_words(connection, now))[0]
+        over = {name for name, _ in await missing_term_indexes(connection, now)}
+        assert term_index(partition_name(now.date())) not in over
+        assert term_index(partition_name((now - timedelta(days=1, hours=1)).date())) in over
+        name, statements = (await missing_term_indexes(connection, now))[0]
         await connection.execute(statements[0])
         await connection.execute(f"update pg_index set indisvalid = false where indexrelid = '{name}'::regclass")
         assert [await found(history, query) for query in queries] == before
         assert await create_missing(connection, now)
-        assert await missing_words(connection, now) == []
+        assert await missing_term_indexes(connection, now) == []
     assert [await found(history, query) for query in queries] == before
 
 

@@ -21,7 +21,7 @@ from event_ingest.search_texts import (
     is_day,
     kind_of,
     phrases,
-    plain_words,
+    plain_terms,
     search_marks,
     search_terms,
     searched_partitions,
@@ -84,8 +84,8 @@ class _Search:
         if part.first is not None:
             conditions.add("id >= {}", part.first)
         for alternatives in self.groups if not part.indexed else ():
-            each = " or ".join("(" + " and ".join(_CONTAINS for _ in words) + ")" for words in alternatives)
-            conditions.add(f"({each})", *(word for words in alternatives for word in words))
+            each = " or ".join("(" + " and ".join(_CONTAINS for _ in tokens) + ")" for tokens in alternatives)
+            conditions.add(f"({each})", *(token for tokens in alternatives for token in tokens))
         page = f"""
 select id, stream_sequence, time, project, entity, type, envelope, size from {part.partition} e
 where type in ({_TYPES})
@@ -128,7 +128,7 @@ async def _search(
     for alternatives, excluded in phrases(groups):
         found = " or ".join(f"strpos({_TEXT}, lower({{}})) > 0" for _ in alternatives)
         conditions.add(f"{'not ' if excluded else ''}({found})", *alternatives)
-    return _Search(" & ".join(filter(None, (token_query(groups), marks))), conditions, plain_words(groups))
+    return _Search(" & ".join(filter(None, (token_query(groups), marks))), conditions, plain_terms(groups))
 
 
 async def _entities(connection: Connection, request: AskSearch, project: str | None) -> list[str]:
