@@ -7,11 +7,9 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final
-from uuid import UUID
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events.agent import AgentCompleted, AgentError, AgentFailed, AgentStreamError
@@ -181,22 +179,6 @@ def searched_partitions(
 def term_index(partition: str) -> str:
     """The name of a partition's index of words, which it has once its day is over."""
     return f"{partition}_of_words"
-
-
-def is_day(partition: str) -> bool:
-    """Whether a partition is of one day; the default one has ids of any time."""
-    return partition != _DEFAULT
-
-
-def hours_of(partition: str, before: str) -> list[tuple[UUID, UUID]]:
-    """The ids of each hour of a day's partition, the newest first: from, and before; only those before `before`.
-
-    A UUIDv7 begins with 48 bits of milliseconds (RFC 9562). Raises `ValueError` for another partition.
-    """
-    day = datetime.strptime(partition, f"{_DAYS}%Y%m%d").replace(tzinfo=UTC)
-    edges = [UUID(int=(int(day.timestamp()) + hour * 3600) * 1000 << 80) for hour in range(25)]
-    end = UUID(before) if before else edges[-1]
-    return [(first, min(last, end)) for first, last in reversed(list(pairwise(edges))) if first < end]
 
 
 def plain_terms(groups: Sequence[Sequence[SearchTerm]]) -> list[list[list[str]]]:

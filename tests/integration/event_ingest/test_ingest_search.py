@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from event_ingest.partition_indexes import create_missing, missing_term_indexes
+from event_ingest.queries import search
 from event_ingest.queries.comparison import compare_sandboxes
 from event_ingest.queries.file_versions import list_file_versions
 from event_ingest.queries.search import search_events
@@ -95,8 +96,12 @@ async def test_search_is_restricted_to_project_entities_and_time(history: Any, s
     assert await found(history, "needle", since=hits[0].time, until=hits[0].time - timedelta(days=9)) == []
 
 
-async def test_pages_have_each_hit_once(history: Any, script: Any) -> None:
+@pytest.mark.parametrize("portion", [2, search.PORTION])
+async def test_pages_have_each_hit_once(
+    history: Any, script: Any, portion: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Across pages and partitions; a cursor of one project or text is refused for another."""
+    monkeypatch.setattr(search, "PORTION", portion)
     events = [event(script, "agent.message", f"needle {number}") for number in range(7)]
     days = [datetime.now(UTC) + timedelta(days=offset) for offset in (-1, 0, 0, 1, -400, 1, 400)]
     moved = [

@@ -1,14 +1,14 @@
 """`search`: which events have these words?
 
 Partitions are searched one after the other, the newest first, each by its index of words; those of days that are not
-over have none, and are read hour by hour. So the cost depends on how far back the hits are, and a search that takes
+over have none, and are read in portions. So the cost depends on how far back the hits are, and a search that takes
 long ends with the hits of the part that it has reached.
 """
 
 import json
 from asyncio import get_running_loop
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -17,8 +17,6 @@ from event_ingest.queries.pages import Conditions, fit_page, limited, project_fi
 from event_ingest.search_texts import (
     SEARCHED_TYPES,
     SearchTerm,
-    hours_of,
-    is_day,
     kind_of,
     phrases,
     plain_terms,
@@ -51,6 +49,10 @@ left join pg_class named on named.relname = part.relname || '_of_words' and name
 left join pg_index own on own.indexrelid = named.oid
 where inhparent = 'events'::regclass order by part.relname = 'events_default', part.relname desc
 """
+PORTION = 5000
+"""How many events without an index are read at once."""
+_FIRST: Final = "select id from {} where id < $1 order by id desc offset $2 limit 1"
+_LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _CONTAINS: Final = 'strpos(lower(envelope::text collate "C"), {}) > 0'
 """A document that may have a word: a hundredth of the cost of its words."""
 _ENTITIES: Final = """
@@ -104,7 +106,8 @@ async def search_events(connection: Connection, request: AskSearch, project: str
     search = await _search(connection, request, project_filter(project), groups)
     indexed = {row["relname"]: row["indexed"] for row in await connection.fetch(_PARTITIONS)}
     names = searched_partitions(list(indexed), request.since, request.until, after[0] if after else None)
-    parts = [part for name in names for part in _parts(name, after, indexed=indexed[name])]
+    start, before = after or ("", "")
+    parts = [_Part(name, before if name == start else "", indexed=indexed[name]) for name in names]
     rows, position = await _collect(connection, search, parts, request.limit)
     tokens = wanted_tokens(groups)
     page = await fit_page(rows, lambda row: _hit(row, tokens), limit=request.limit, budget=budget, available=len(rows))
@@ -140,13 +143,18 @@ async def _entities(connection: Connection, request: AskSearch, project: str | N
     return names if request.sandbox is None else [name for name in names if name == request.sandbox] or [_NO_ENTITY]
 
 
-def _parts(partition: str, after: Position | None, *, indexed: bool) -> list[_Part]:
-    """The parts of a partition from a position on: one, or each hour of a day that has no index, the newest first."""
-    start, before = after or ("", "")
-    begin = before if partition == start else ""
-    if indexed or not is_day(partition):
-        return [_Part(partition, begin, indexed=indexed)]
-    return [_Part(partition, str(last), first, indexed=False) for first, last in hours_of(partition, begin)]
+async def _portions(connection: Connection, part: _Part) -> AsyncIterator[_Part]:
+    """The portions of a part that no index has, the newest first; else the part itself.
+
+    Without them, a word that most events have would be looked for in all of them before the first are returned.
+    """
+    while not part.indexed:
+        first = await connection.fetchval(_FIRST.format(part.partition), UUID(part.before or _LAST), PORTION - 1)
+        yield replace(part, first=first)
+        if first is None:
+            return
+        part = replace(part, before=str(first))
+    yield part
 
 
 async def _collect(
@@ -155,13 +163,14 @@ async def _collect(
     """At most `limit` hits, and where to continue; None at the end."""
     deadline = get_running_loop().time() + SECONDS
     rows: list[Mapping[str, Any]] = []
-    for part in parts:
-        if len(rows) == limit or get_running_loop().time() > deadline:
-            return rows, [part.partition, part.before]
-        found, more = await search.hits(connection, part, limit - len(rows))
-        rows += [{**row, "partition": part.partition} for row in found]
-        if more:
-            return rows, _position(rows[-1])
+    for whole in parts:
+        async for part in _portions(connection, whole):
+            if len(rows) == limit or get_running_loop().time() > deadline:
+                return rows, [part.partition, part.before]
+            found, more = await search.hits(connection, part, limit - len(rows))
+            rows += [{**row, "partition": part.partition} for row in found]
+            if more:
+                return rows, _position(rows[-1])
     return rows, None
 
 
