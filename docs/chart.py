@@ -29,6 +29,7 @@ SET_BY_THE_CHART: Final = (
     "gateway_host",
     "gateway_port",
     "gateway_hosts",
+    "oidc_client_secret_file",
     "sandbox_nats_url",
     "sandbox_image",
     "kubernetes_namespace",

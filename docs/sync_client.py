@@ -39,6 +39,7 @@ CLASSES: Final = (
     Wrapped("sandherd.client.branches", "BranchOperations", "branches"),
     Wrapped("sandherd.client.approvals", "ApprovalOperations", "approval_operations"),
     Wrapped("sandherd.client.monitor", "MonitorOperations", "monitor_operations"),
+    Wrapped("sandherd.client.history", "HistoryOperations", "history_operations"),
     Wrapped("sandherd.client.subscription_operations", "SubscriptionOperations", "subscription_operations"),
     Wrapped("sandherd.client.project_operations", "ProjectOperations", "project_operations"),
     Wrapped("sandherd.client.schedules", "ScheduleOperations", "schedule_operations"),

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         MonitorView,
         OutputChunk,
         ProjectField,
+        ProjectOverview,
         ProjectView,
         PruneResult,
         RequeueResult,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
         SecretDeleted,
         SecretList,
         SecretView,
+        StatisticsList,
         StoredEvent,
         Subscription,
         SubscriptionList,
@@ -77,9 +79,11 @@ if TYPE_CHECKING:
         TokenList,
         TokenView,
         Trajectory,
+        TranscriptEntry,
         UnsubscribeResult,
         UsageList,
     )
+    from sandherd.contracts.requests.statistics import StatisticGroup
     from sandherd.contracts.resume import Resume
     from sandherd.contracts.schedules import Overlap
     from sandherd.contracts.states import ApprovalState, BranchState, SandboxState, TaskState
@@ -131,6 +135,7 @@ __all__ = [
     "PortForward",
     "Problem",
     "ProjectField",
+    "ProjectOverview",
     "ProjectView",
     "PruneResult",
     "ReceivedEvent",
@@ -151,6 +156,8 @@ __all__ = [
     "SendableMessageType",
     "ServiceAwayError",
     "Signal",
+    "StatisticGroup",
+    "StatisticsList",
     "StoredEvent",
     "Subscription",
     "SubscriptionList",
@@ -168,6 +175,7 @@ __all__ = [
     "TokenList",
     "TokenView",
     "Trajectory",
+    "TranscriptEntry",
     "UnsubscribeResult",
     "UsageList",
     "WorkSource",
@@ -215,8 +223,9 @@ _NAMES: Final = {
     "ProjectField ProjectView PruneResult RequeueResult "
     "SandboxView ScheduleDeleted ScheduleList ScheduleTriggered ScheduleView SecretDeleted "
     "SecretList SecretView StoredEvent Subscription SubscriptionList TaskView TerminalSize TokenList TokenView "
-    "Trajectory UnsubscribeResult UsageList",
+    "ProjectOverview StatisticsList TranscriptEntry Trajectory UnsubscribeResult UsageList",
     "sandherd.contracts.repositories": "Repository",
+    "sandherd.contracts.requests.statistics": "StatisticGroup",
     "sandherd.contracts.resume": "Resume",
     "sandherd.contracts.schedules": "Overlap",
     "sandherd.contracts.states": "ApprovalState BranchState SandboxState TaskState",

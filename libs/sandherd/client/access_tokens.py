@@ -1,4 +1,4 @@
-"""Access tokens of the HTTP API: create, list, revoke. The text of a token never leaves the client."""
+"""Access tokens of the HTTP API: create, list, revoke; codes for browsers. Their texts never leave the client."""
 
 import hashlib
 import secrets
@@ -24,6 +24,14 @@ class NewToken:
     text: str
 
 
+@dataclass(frozen=True)
+class NewCode:
+    """A one-time code for a browser, and its text, which is not stored anywhere."""
+
+    view: "requests.SignInCode"
+    text: str
+
+
 class TokenOperations:
     """The methods of `Herd` about access tokens. Every method raises `HerdError`."""
 
@@ -33,18 +41,28 @@ class TokenOperations:
         self, name: str, role: "AccessRole", *, lifetime: int = DEFAULT_LIFETIME, by: str | None = None
     ) -> NewToken:
         """Create an access token for the project, valid for `lifetime` seconds. Its text is only returned here."""
-        project = checked_name(self.connection.project, "project")
-        text = f"shd_{project}_{secrets.token_urlsafe(_BYTES)}"
-        digest = hashlib.sha256(text.encode()).hexdigest()
+        text, digest = self._new("shd")
         request = made(
             requests.CreateToken, name=name, role=role, sha256=digest, lifetime_seconds=lifetime, created_by=by
         )
         return NewToken(await self.connection.request(request), text)
 
     async def tokens(self) -> "requests.TokenList":
-        """The project's access tokens, without their texts."""
+        """The project's access tokens and browsers' sessions, without their texts."""
         return await self.connection.request(requests.ListTokens())
 
     async def revoke_token(self, name: str) -> "requests.TokenView":
-        """Revoke an access token. Open streams of its holder end within seconds."""
+        """Revoke an access token and its sessions, or one session. Open streams of its holder end within seconds."""
         return await self.connection.request(made(requests.RevokeToken, name=name))
+
+    async def create_code(self, role: "AccessRole", *, user: str | None = None) -> NewCode:
+        """Create a code by which a browser gets a session of the project, once, within a minute."""
+        text, digest = self._new("shc")
+        return NewCode(
+            await self.connection.request(made(requests.CreateCode, role=role, sha256=digest, user=user)), text
+        )
+
+    def _new(self, prefix: str) -> tuple[str, str]:
+        """A new text, and its hash."""
+        text = f"{prefix}_{checked_name(self.connection.project, 'project')}_{secrets.token_urlsafe(_BYTES)}"
+        return text, hashlib.sha256(text.encode()).hexdigest()

@@ -15,6 +15,7 @@ from sandherd.client.branches import BranchOperations
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError, checked_name, made, refused
+from sandherd.client.history import HistoryOperations
 from sandherd.client.monitor import MonitorOperations
 from sandherd.client.project_operations import ProjectOperations
 from sandherd.client.queries import ListPage
@@ -59,6 +60,7 @@ class Herd(
     BranchOperations,
     ApprovalOperations,
     MonitorOperations,
+    HistoryOperations,
     SubscriptionOperations,
     ProjectOperations,
     ScheduleOperations,

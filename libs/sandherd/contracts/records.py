@@ -204,10 +204,15 @@ class SandboxSummary(SharedRecord):
 
 AccessRole = Literal["read", "work", "approve", "operate"]
 """What the holder of an access token may do; each role may do what those before it may, too."""
+TokenKind = Literal["token", "session", "code"]
+"""`token` is sent by programs in a header, `session` by a browser in its cookie; a `code` creates one session."""
 
 
 class SharedAccessToken(SharedRecord):
-    """An access token of the HTTP API. The key is `<project>.<SHA-256 of its text, as 64 hexadecimal digits>`."""
+    """An access token of the HTTP API, a browser's session, or a code that creates one.
+
+    The key is `<project>.<SHA-256 of its text, as 64 hexadecimal digits>`.
+    """
 
     bucket: ClassVar[str] = "tokens"
 
@@ -216,6 +221,9 @@ class SharedAccessToken(SharedRecord):
     """Its name."""
     role: AccessRole
     expires_at: AwareDatetime
+    kind: TokenKind = "token"
+    user: str | None = None
+    """Who uses a session, for the fields of commands that say who issued them. None for a token: its name says it."""
 
 
 class BudgetBlocks(SharedRecord):

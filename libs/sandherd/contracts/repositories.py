@@ -213,6 +213,8 @@ class Repository(Model):
     """Whether the checkout has the repository's submodules, or these and theirs."""
     lfs: bool = Field(default=False, exclude_if=lambda value: not value)
     """Whether the checkout has the content of files that are stored in Git LFS. Otherwise it has its pointers."""
+    git_proxy: bool = Field(default=False, exclude_if=lambda value: not value)
+    """Whether git in the sandbox may fetch from `url` and push the branch to it, by a proxy of the spawner."""
     pull_request: PullRequestOptions | None = Field(default=None, exclude_if=lambda value: value is None)
     """What is wanted of the branch's pull request. None: as the spawner is configured. No sandbox gets it."""
     checkout: Checkout | None = Field(default=None, exclude_if=lambda value: value is None)
@@ -231,6 +233,8 @@ class Repository(Model):
             raise ValueError("a bundle needs a label, and a url has none")
         if self.lfs and self.url is None:
             raise ValueError("Git LFS needs a url: objects of a local repository are not uploaded")
+        if self.git_proxy and self.url is None:
+            raise ValueError("the git proxy needs a url: a local repository is at no forge")
         if self.branch is not None and self.join:
             raise ValueError("name a branch to continue, or join that of the ticket, not both")
         if self.join and self.ticket is None:

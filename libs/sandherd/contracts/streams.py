@@ -276,7 +276,7 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
     ),
     Bucket(
         name="tokens",
-        description="Access tokens of the HTTP API: the hash of each, its project, role and expiry.",
+        description="Access tokens and sessions of the HTTP API: the hash of each, its project, role and expiry.",
         owners=frozenset({Principal.SPAWNER}),
         readers=frozenset({Principal.GATEWAY}),
         max_bytes=64 * _MIB,

@@ -23,6 +23,7 @@ _SERVICES: Final = _STATEFUL | {_P.GATEWAY}
 _CALLERS: Final = _USERS | {_P.GATEWAY}
 """Who may do what the HTTP API offers."""
 _MONITOR: Final = frozenset({_P.MONITOR})
+_GATEWAY: Final = frozenset({_P.GATEWAY})
 _READERS: Final = _USERS | {_P.SUBSCRIBER}
 _REQUEUERS: Final = frozenset({_P.EVENT_INGEST, _P.MESSAGE_RELAY, _P.MONITOR})
 """Services that requeue dead letters, in addition to the spawner."""
@@ -126,7 +127,11 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "delete_secret", _USERS, "Delete a named secret."),
     _request(_P.SPAWNER, "create_token", _USERS, "Create an access token of the HTTP API."),
     _request(_P.SPAWNER, "tokens", _USERS, "List access tokens of the HTTP API."),
-    _request(_P.SPAWNER, "revoke_token", _USERS, "Revoke an access token of the HTTP API."),
+    _request(_P.SPAWNER, "revoke_token", _USERS, "Revoke an access token of the HTTP API, or end a session."),
+    _request(_P.SPAWNER, "create_code", _USERS, "Create a one-time code for a browser."),
+    _request(_P.SPAWNER, "create_session", _GATEWAY, "Create a browser's session for a valid token or code."),
+    _request(_P.SPAWNER, "sign_in", _GATEWAY, "Create a browser's session for a user of the OpenID provider."),
+    _request(_P.SPAWNER, "end_session", _GATEWAY, "End a browser's session."),
     _request(_P.SPAWNER, "projects", _USERS, "List projects, with their limits and defaults."),
     _request(_P.SPAWNER, "set_project", frozenset({_P.OPERATOR}), "Create or change a project."),
     _request(_P.SPAWNER, "set_schedule", _USERS, "Create or replace a schedule of tasks."),
@@ -146,6 +151,9 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.EVENT_INGEST, "sandboxes", _CALLERS, "List sandboxes in the history."),
     _request(_P.EVENT_INGEST, "approvals", _CALLERS, "List pending and earlier approvals."),
     _request(_P.EVENT_INGEST, "usage", _CALLERS, "Add up tokens and cost."),
+    _request(_P.EVENT_INGEST, "statistics", _CALLERS, "Count turns, tool calls and errors, and add up cost."),
+    _request(_P.EVENT_INGEST, "overview", _CALLERS, "Show the state and the rates of a project."),
+    _request(_P.EVENT_INGEST, "transcript", _CALLERS, "List the messages, calls and results of an agent."),
     _request(_P.EVENT_INGEST, "audit", _CALLERS, "Check whether events are missing."),
     _request(_P.EVENT_INGEST, "output", _CALLERS, "Return the terminal output of a sandbox."),
     _request(_P.EVENT_INGEST, "subscriptions", _READERS, "List subscriptions."),

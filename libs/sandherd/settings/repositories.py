@@ -72,6 +72,26 @@ Committer = Annotated[
 ]
 
 
+ProxyUrl = Annotated[
+    str,
+    StringConstraints(
+        max_length=300,
+        pattern=explained(
+            r"^https?://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?/?$",
+            "a URL without a path, as http://127.0.0.1:9402",
+        ),
+    ),
+]
+ListenAddress = Annotated[
+    str,
+    StringConstraints(
+        pattern=explained(
+            r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}$", "an address and a port, as 127.0.0.1:9402 or [::1]:9402"
+        )
+    ),
+]
+
+
 class RepositorySettings(BaseModel):
     """Which repositories tasks may name, and how the spawner fetches and pushes them."""
 
@@ -97,6 +117,9 @@ class RepositorySettings(BaseModel):
     mirror_filter: Annotated[Literal["none", "blob:none"], Env("SANDHERD_MIRROR_FILTER")] = "none"
     """What mirrors of repositories leave out: with `blob:none`, files are fetched when they are needed, and the forge
     always has to be reachable."""
+    share_mirrors: Annotated[bool, Env("SANDHERD_SHARE_MIRRORS")] = False
+    """Whether a new mirror begins with what another project's mirror of the same repository has, of the branches that
+    the forge shows to the project's own credential."""
     max_lfs_mb: Annotated[int, Env("SANDHERD_MAX_LFS_MB"), Field(ge=1, le=1_048_576)] = 1024
     """Maximum size of the files of one checkout that are stored in Git LFS, of a task that wants them (`lfs`)."""
     lfs_hosts: Annotated[list[RepositoryHost], Names, NONE, Env("SANDHERD_LFS_HOSTS")] = list(_LFS_HOSTS)
@@ -104,6 +127,12 @@ class RepositorySettings(BaseModel):
     names them; those of `SANDHERD_REPOSITORY_HOSTS` are permitted, too."""
     keep_mirrors: Annotated[Positive, Env("SANDHERD_KEEP_MIRRORS")] = 2_592_000
     """How long a mirror that no live branch needs stays after its last use."""
+
+    git_proxy_url: Annotated[ProxyUrl | None, Env("SANDHERD_GIT_PROXY_URL")] = None
+    """The git proxy as sandboxes reach it, as `http://127.0.0.1:9402`: tasks with `git_proxy` fetch and push by it. If
+    unset, there is none."""
+    git_proxy_listen: Annotated[ListenAddress, Env("SANDHERD_GIT_PROXY_LISTEN")] = "127.0.0.1:9402"
+    """The address on which the spawner serves the git proxy, if `git_proxy_url` is set. It has no TLS."""
 
     signing_key: Annotated[Path | None, Env("SANDHERD_SIGNING_KEY")] = None
     """The file with the private key of SSH, Ed25519 or RSA without a passphrase, that commits of sandboxes are signed

@@ -97,6 +97,8 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("batch not stored, waiting for database", "The batch is stored later.", "Check Postgres."),
         _info("migration applied", "The database schema was changed."),
         _info("partitions created", "Partitions for the next days exist."),
+        _info("index of a partition created", "A large table has an index of this version for one more day."),
+        _warning("index of a partition not created, trying again", "Some requests are slow.", "Check Postgres."),
         _warning("stream purged", "The oldest messages were removed as the stream was full.", "Raise its limit."),
         _warning("purging oldest artifacts of sandbox", "One sandbox uses too much of the stream.", "End the sandbox."),
         _info("lease lost, purging stopped", "Another replica purges."),
@@ -118,6 +120,12 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
     "gateway": (
         _info("serving the HTTP API", "The API accepts requests, at `http_port`."),
         _warning("events not read, retrying", "Streams of events of one project wait.", _BROKER),
+        _warning(
+            "sign-in refused",
+            "By an OpenID provider, for the reason in `reason`: none of its users, no groups of the "
+            "settings, a response to another sign-in, or no response.",
+            "See `error`, and docs/gateway.md.",
+        ),
         _error("request to the API failed", "The gateway replied with status 500.", "Report it."),
     ),
     "monitor": (
@@ -171,12 +179,20 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "A task with a repository starts later; `sandherd tasks get` shows why.",
             "Check the repository's host and the credential.",
         ),
+        _info(
+            "request of a sandbox to its forge not completed",
+            "The git proxy sent a part of the response only: the client has left, or the forge did not complete it.",
+        ),
         _warning(
             "branch not handled, retrying",
             "Commits are added, a branch is pushed, or a pull request is opened, followed or merged, later.",
             "Check the repository's host and the credential.",
         ),
         _info("credential of a forge found", "The spawner starts with it; a token that is stored later is used, too."),
+        _info(
+            "mirror begins with another project's", "The rest is fetched from the repository (SANDHERD_SHARE_MIRRORS)."
+        ),
+        _info("mirror of another project not used", "All is fetched from the repository; `error` states why."),
         _info("mirror removed", "No live branch needed the mirror of a repository; it is fetched again when one does."),
         _warning("mirror not repacked", "It uses more disk than it needs, until the next day."),
         _warning("mirrors not checked, retrying", "Mirrors that are not needed stay for ten more minutes.", _BROKER),

@@ -34,6 +34,7 @@ _ONE_CORE: Final = MappingProxyType({"max_parallel_workers_per_gather": "0", "ji
 APPLICATION_NAME: Final = "sandherd event-ingest"
 """Its `application_name` in the database, followed by the number of the last migration of its version."""
 _CONNECT_TIMEOUT: Final = 3.0
+_NARROW: Final = "narrow the request: name a sandbox, or set since and until"
 _INVALID_DATA_CLASSES: Final = frozenset({"22", "23", "54"})
 """SQLSTATE classes that concern the data: data exception, constraint, program limit."""
 _log: Final = logs.get("database")
@@ -135,6 +136,16 @@ class Database:
             yield connection
 
     @asynccontextmanager
+    async def maintaining(self) -> AsyncIterator[Connection]:
+        """A connection of its own, without a time limit. Raises the database's own errors."""
+        named = {"application_name": self._application_name}
+        connection = await asyncpg.connect(self._url, timeout=_CONNECT_TIMEOUT, server_settings=named)
+        try:
+            yield connection
+        finally:
+            connection.terminate()
+
+    @asynccontextmanager
     async def reading(self, *, heavy: bool = False) -> AsyncIterator[Connection]:
         """A connection for requests; `heavy` ones are few and in a separate pool, for requests that read much.
 
@@ -144,11 +155,8 @@ class Database:
             async with self._connection(lambda: self._heavy_pool if heavy else self._read_pool) as connection:
                 yield connection
         except asyncpg.QueryCanceledError as error:
-            raise ContractError(
-                Code.UNAVAILABLE,
-                f"the history request timed out after {READ_TIMEOUT:.0f} s",
-                remedy="narrow the request: name a sandbox, or set since and until",
-            ) from error
+            text = f"the history request timed out after {READ_TIMEOUT:.0f} s"
+            raise ContractError(Code.UNAVAILABLE, text, remedy=_NARROW) from error
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             fault = classify_error(error)
             if fault is None:

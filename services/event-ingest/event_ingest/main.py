@@ -14,6 +14,7 @@ from event_ingest.database import HEAVY_CONNECTIONS, LIGHT_CONNECTIONS, Connecti
 from event_ingest.gauges import IngestGauges
 from event_ingest.ingest import CONSUMER, Ingest
 from event_ingest.migrator import read_migrations
+from event_ingest.partition_indexes import PartitionIndexes
 from event_ingest.queries.approvals import list_approvals
 from event_ingest.queries.audit import audit_events
 from event_ingest.queries.dead_letters import list_dead_letters
@@ -21,8 +22,10 @@ from event_ingest.queries.events import list_events
 from event_ingest.queries.output import list_output
 from event_ingest.queries.pages import RESERVED_REPLY_BYTES
 from event_ingest.queries.records import list_sandboxes, list_tasks
+from event_ingest.queries.statistics import count_statistics, show_overview
 from event_ingest.queries.subscriptions import Subscriptions
 from event_ingest.queries.trajectory import read_trajectory
+from event_ingest.queries.transcript import read_transcript
 from event_ingest.queries.usage import add_up_usage
 from event_ingest.retention import StreamRetention
 from event_ingest.schema import Schema, check_migrations
@@ -33,8 +36,11 @@ from sandherd.contracts.requests import (
     AskDead,
     AskEvents,
     AskOutput,
+    AskOverview,
+    AskStatistics,
     AskSubscriptions,
     AskTrajectory,
+    AskTranscript,
     AskUsage,
     PartKind,
     PastSandboxes,
@@ -71,6 +77,7 @@ def compose(settings: Settings) -> Service:
     ingest = Ingest(database, service.meters)
     service.health.add("postgres", database.problem)
     service.background("database", database.run_checks)
+    service.background("indexes", PartitionIndexes(database).run)
     service.background("measures", IngestGauges(service, database).run)
     service.background("retention", StreamRetention(service).run)
     service.background("subscriptions", SubscriptionWatch(service, database).run)
@@ -90,12 +97,19 @@ def _register_history_requests(service: Service, database: Database) -> None:
         PastTasks: list_tasks,
         PastSandboxes: list_sandboxes,
         AskApprovals: list_approvals,
+        AskOverview: show_overview,
+        AskTranscript: read_transcript,
+    }
+    heavy: dict[type[Request[Any]], HistoryQuery[Any]] = {
+        AskTrajectory: read_trajectory,
+        AskUsage: add_up_usage,
+        AskStatistics: count_statistics,
     }
     lane = _light_lane(service.settings)
     for request, query in light.items():
         service.answer(request, _history_handler(service, database, query), lane=lane)
-    service.answer(AskTrajectory, _history_handler(service, database, read_trajectory, heavy=True), lane=HEAVY_LANE)
-    service.answer(AskUsage, _history_handler(service, database, add_up_usage, heavy=True), lane=HEAVY_LANE)
+    for request, query in heavy.items():
+        service.answer(request, _history_handler(service, database, query, heavy=True), lane=HEAVY_LANE)
 
 
 def _light_lane(settings: Settings) -> RequestLane:

@@ -8,12 +8,17 @@ from sandherd.bus.consumers.consumer import Delivery
 from sandherd.contracts.decoder import read_event
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EVENTS, EventData
+from sandherd.contracts.events.agent import AgentError, AgentFailed, AgentStreamError
+from sandherd.contracts.events.iteration import AgentIterationFailed
 
 Row = tuple[Any, ...]
 """The values of one row, in the order of `COLUMNS`."""
 
 MEASURED: Final = frozenset(name for name, model in EVENTS.items() if model.measured)
 """The agents' events from which metrics and spans are made."""
+
+ERRORS: Final = (AgentError.type, AgentStreamError.type, AgentIterationFailed.type, AgentFailed.type)
+"""The types of events that count as errors in statistics."""
 
 COLUMNS: Final = (
     ("id", "uuid"),

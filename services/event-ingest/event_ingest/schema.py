@@ -8,7 +8,10 @@ from uuid import UUID
 from event_ingest.database import Connection, Database
 from event_ingest.migrator import MigrationRefusedError, migrate, pending_migrations
 from sandherd.contracts.errors import ContractError
+from sandherd.contracts.requests.statistics import RATE_DAYS
 from sandherd.telemetry import logs
+
+_DELETE_RATES: Final = "delete from event_rates where minute < $1"
 
 
 class Schema:
@@ -26,6 +29,7 @@ class Schema:
             return
         await migrate(connection, after=False)  # other replicas may still be of the previous version
         await ensure_partitions(connection, now)
+        await connection.execute(_DELETE_RATES, now - timedelta(days=RATE_DAYS))
         self._ready_on = now.date()
 
 

@@ -5,14 +5,17 @@ from typing import Final
 
 from event_ingest.projections import CLOSING, CLOSING_ALONE
 from event_ingest.read_models import ApprovalRow, MessageRow, SandboxRow, TaskRow
-from event_ingest.rows import COLUMNS
-from sandherd.contracts.events.agent import AgentHeartbeat
+from event_ingest.rows import COLUMNS, ERRORS
+from sandherd.contracts.events.agent import AgentHeartbeat, AgentTurnStarted, AgentUsage
+from sandherd.contracts.events.tools import AgentToolUse
+from sandherd.contracts.model import MAX_WHOLE
 
 _NAMES: Final = ", ".join(name for name, _ in COLUMNS)
 _PARAMETERS: Final = ", ".join(f"${number}::{sql_type}[]" for number, (_, sql_type) in enumerate(COLUMNS, 1))
 _CLOSING: Final = ", ".join(f"'{name}'" for name in CLOSING)
 _ALONE: Final = ", ".join(f"'{name}'" for name in CLOSING_ALONE)
 _CLOSING_ALONE: Final = f"type in ({_ALONE}) and sequence = 1"
+_ERRORS: Final = ", ".join(f"'{name}'" for name in ERRORS)
 
 STORE: Final = f"""
 with batch as (
@@ -21,7 +24,20 @@ with batch as (
     insert into events ({_NAMES}, size)
     select {_NAMES.replace("envelope", "envelope::json")}, octet_length(envelope) from batch order by id
     on conflict (id) do nothing
-    returning id, project, source, entity, sequence, type, time
+    returning id, project, source, entity, sequence, type, time, case when type = '{AgentUsage.type}'
+        then coalesce((envelope #>> '{{data,cost_micro_usd}}')::numeric, 0) else 0 end as cost
+), rated as (
+    insert into event_rates as r
+    select project, date_trunc('minute', now()), pg_backend_pid() % 16, count(*),
+        count(*) filter (where type = '{AgentTurnStarted.type}'), count(*) filter (where type = '{AgentToolUse.type}'),
+        count(*) filter (where type in ({_ERRORS})), least(sum(cost), {MAX_WHOLE})::bigint
+    from stored group by project order by project
+    on conflict (project, minute, writer) do update set
+        events = r.events + excluded.events,
+        turns = r.turns + excluded.turns,
+        tool_calls = r.tool_calls + excluded.tool_calls,
+        errors = r.errors + excluded.errors,
+        cost_micro_usd = least(r.cost_micro_usd + excluded.cost_micro_usd, {MAX_WHOLE})
 ), counted as (
     insert into sources as s
     select project, source, entity, count(*), max(sequence), sum(sequence),

@@ -2,6 +2,8 @@
 
 import hashlib
 import re
+import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, get_args
@@ -13,11 +15,13 @@ from gateway.problems import problem_of
 from sandherd.bus.connection import Bus
 from sandherd.bus.kv import read_record
 from sandherd.contracts.errors import Code, Problem
-from sandherd.contracts.records import AccessRole, SharedAccessToken
+from sandherd.contracts.records import AccessRole, SharedAccessToken, TokenKind
 
-_TOKEN: Final = re.compile(r"^shd_([a-z0-9][a-z0-9-]{0,62})_[A-Za-z0-9_-]{43}$")
-_RANK: Final = {role: rank for rank, role in enumerate(get_args(AccessRole))}
-_SCHEME: Final = "bearer "
+_FORM: Final = re.compile(r"(sh[dsc])_([a-z0-9][a-z0-9-]{0,62})_[A-Za-z0-9_-]{43}")
+_KINDS: Final[dict[TokenKind, str]] = {"token": "shd", "session": "shs", "code": "shc"}
+"""How the text of each kind begins: none can be used as another one."""
+RANK: Final[Mapping[AccessRole, int]] = {role: rank for rank, role in enumerate(get_args(AccessRole))}
+"""The order of the roles."""
 
 
 class AccessError(Exception):
@@ -30,42 +34,60 @@ class AccessError(Exception):
 
 
 @dataclass(frozen=True)
+class Credential:
+    """A token, session or code as a request presents it: its project, and the hash that it is stored under."""
+
+    kind: TokenKind
+    project: str
+    digest: str
+
+
+@dataclass(frozen=True)
 class Caller:
-    """The holder of an access token."""
+    """The holder of an access token, or the user of a session."""
 
     project: str
     token: str
     role: AccessRole
     digest: str
     expires_at: datetime
+    kind: TokenKind = "token"
+    user: str | None = None
 
     @property
     def name(self) -> str:
-        """How commands and events name it."""
-        return f"token:{self.token}"
+        """How commands and events name it: by its user, or by the token."""
+        return self.user or f"token:{self.token}"
 
 
-def digest_of(authorization: str) -> tuple[str, str]:
-    """The project and the hash of the token in a header `Authorization`. Raises `AccessError`."""
-    text = authorization[len(_SCHEME) :].strip() if authorization.lower().startswith(_SCHEME) else ""
-    form = _TOKEN.match(text)
-    if form is None:
-        raise unauthorized("there is no access token in the header Authorization")
-    return form[1], hashlib.sha256(text.encode()).hexdigest()
+def credential_of(kind: TokenKind, text: str) -> Credential:
+    """The credential with this text. Raises `AccessError` if it has not the form of its kind."""
+    form = _FORM.fullmatch(text)
+    if form is None or form[1] != _KINDS[kind]:
+        raise unauthorized(f"there is no valid {kind}")
+    return Credential(kind, form[2], hashlib.sha256(text.encode()).hexdigest())
 
 
-def caller_of(record: SharedAccessToken | None, project: str, digest: str, now: datetime) -> Caller:
+def new_text(kind: TokenKind, project: str) -> str:
+    """The text of a new one: 256 random bits."""
+    return f"{_KINDS[kind]}_{project}_{secrets.token_urlsafe(32)}"
+
+
+def caller_of(record: SharedAccessToken | None, credential: Credential, now: datetime) -> Caller:
     """The holder of a stored token that is valid now. Raises `AccessError`."""
-    if record is None or record.project != project:
-        raise unauthorized("the access token is unknown, or was revoked")
+    kind = credential.kind
+    if record is None or record.project != credential.project or record.kind != kind:
+        raise unauthorized(f"the {kind} is unknown, {'was used' if kind == 'code' else 'has ended'}, or was revoked")
     if record.expires_at <= now:
-        raise unauthorized("the access token has expired")
-    return Caller(record.project, record.token, record.role, digest, record.expires_at)
+        raise unauthorized(f"the {kind} has expired")
+    return Caller(
+        record.project, record.token, record.role, credential.digest, record.expires_at, kind=kind, user=record.user
+    )
 
 
 def check_role(caller: Caller, needed: AccessRole) -> None:
     """Raise `AccessError` unless the caller's role is the needed one or a higher one."""
-    if _RANK[caller.role] < _RANK[needed]:
+    if RANK[caller.role] < RANK[needed]:
         text = f"this needs a token with the role {needed}; {caller.token} has {caller.role}"
         remedy = f"create one with `sandherd tokens create NAME --role {needed}`"
         raise AccessError(problem_of(Code.REFUSED, text, remedy=remedy), 403)
@@ -73,7 +95,10 @@ def check_role(caller: Caller, needed: AccessRole) -> None:
 
 def unauthorized(message: str) -> AccessError:
     """The refusal of a request without a valid token."""
-    remedy = "create one with `sandherd tokens create`, and send it as `Authorization: Bearer shd_…`"
+    remedy = (
+        "create a token with `sandherd tokens create`, and send it as `Authorization: Bearer shd_…`; "
+        "in a browser sign in, or use `sandherd open`"
+    )
     return AccessError(problem_of(Code.REFUSED, message, remedy=remedy), 401)
 
 
@@ -83,24 +108,28 @@ class TokenReader:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def authenticate(self, authorization: str) -> Caller:
-        """The caller with this header. Raises `AccessError`."""
-        project, digest = digest_of(authorization)
-        return caller_of(await self._record(project, digest), project, digest, datetime.now(UTC))
+    async def authenticate(self, credential: Credential) -> Caller:
+        """The caller with this credential. Raises `AccessError`."""
+        return caller_of(await self._record(credential), credential, datetime.now(UTC))
 
     async def check(self, caller: Caller) -> None:
         """Raise `AccessError` if the caller's token was revoked or has expired since; not if it can't be read now."""
+        credential = Credential(caller.kind, caller.project, caller.digest)
         try:
-            record = await self._record(caller.project, caller.digest)
+            record = await self._record(credential)
         except AccessError:
             record = SharedAccessToken(
-                project=caller.project, token=caller.token, role=caller.role, expires_at=caller.expires_at
+                project=caller.project,
+                token=caller.token,
+                role=caller.role,
+                expires_at=caller.expires_at,
+                kind=caller.kind,
             )
-        caller_of(record, caller.project, caller.digest, datetime.now(UTC))
+        caller_of(record, credential, datetime.now(UTC))
 
-    async def _record(self, project: str, digest: str) -> SharedAccessToken | None:
+    async def _record(self, credential: Credential) -> SharedAccessToken | None:
         try:
-            return await read_record(self._bus, SharedAccessToken, project, digest)
+            return await read_record(self._bus, SharedAccessToken, credential.project, credential.digest)
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, ValueError) as error:
             text = f"access tokens can't be read now: {type(error).__name__}"
             raise AccessError(problem_of(Code.UNAVAILABLE, text, remedy="retry in a moment"), 503) from error

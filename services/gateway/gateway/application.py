@@ -10,8 +10,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from gateway.access import AccessError
+from gateway.browsers import COOKIE
 from gateway.problems import problem_of, problem_response
-from gateway.routes import herd, sandboxes, tasks
+from gateway.routes import herd, history, sandboxes, session, sign_in, tasks
 from gateway.routes.replies import PREFIX, PROBLEMS
 from gateway.sessions import Backend
 from sandherd.client.errors import HerdError
@@ -43,7 +44,8 @@ def application(backend: Callable[[], Backend]) -> FastAPI:
         separate_input_output_schemas=False,
     )
     app.state.backend = backend
-    for router in (herd.router, tasks.router, sandboxes.router):
+    routers = (herd.router, tasks.router, sandboxes.router, session.router, sign_in.router, history.router)
+    for router in routers:
         app.include_router(router, prefix=PREFIX, responses=PROBLEMS)
     _handle_errors(app)
     return app
@@ -52,8 +54,11 @@ def application(backend: Callable[[], Backend]) -> FastAPI:
 def document() -> dict[str, Any]:
     """The OpenAPI document."""
     found: dict[str, Any] = application(_no_backend).openapi()
-    found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    found["security"] = [{"token": []}]
+    found["components"]["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer"},
+        "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+    }
+    found["security"] = [{"token": []}, {"session": []}]
     return found
 
 

@@ -1,16 +1,18 @@
-"""What every request passes before a route handles it: host, access token, rate, and the size of its body."""
+"""What every request passes before a route handles it: host, credential, origin, rate, and the size of its body."""
 
 import hashlib
 import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from gateway.access import AccessError, Caller, TokenReader
-from gateway.pages import PAGE_HEADERS, Pages, is_page
+from gateway.browsers import API_HEADERS, PAGE_HEADERS, STRICT_TRANSPORT, check_origin, presented
+from gateway.pages import Pages, is_page
 from gateway.problems import problem_of, problem_response
 from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.contracts.errors import Code, Problem
@@ -29,16 +31,21 @@ MAX_BODY: Final = 512 * 1024
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _HOST: Final = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 _BURST_SECONDS: Final = 2.0
-_HARDENED: Final = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"cache-control", b"no-store"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-]
+_SMALL_BODY: Final = 4 * 1024
+"""The same without a credential."""
+_PUBLIC: Final = frozenset(
+    {
+        ("POST", "/api/v1/session"),
+        ("GET", "/api/v1/sign-in"),
+        ("GET", "/api/v1/sign-in/oidc"),
+        ("GET", "/api/v1/sign-in/oidc/callback"),
+    }
+)
+"""Requests to the API that need no credential. The two of OpenID are navigations, which another site may begin."""
 
 
 class Guard:
-    """An ASGI application around the routes. The API is shown to no request without a valid token; pages are."""
+    """An ASGI application around the routes. The API is shown to no request without a credential; pages are."""
 
     def __init__(
         self,
@@ -46,25 +53,27 @@ class Guard:
         tokens: Callable[[], TokenReader],
         *,
         hosts: frozenset[str],
+        secure: bool = False,
         per_second: float,
         measured: Callable[[int, float], None],
     ) -> None:
-        """`measured` is called with the status and the seconds of each response."""
+        """`secure`: browsers use the gateway by https only. `measured` gets status and seconds of each response."""
         self._inner = inner
         self._tokens = tokens
         self._hosts = _LOOPBACK | {host.lower() for host in hosts}
         self._pages = Pages()
         self._rates = RateLimiter(rate_of(per_second, _BURST_SECONDS))
         self._measured = measured
+        self._transport = [STRICT_TRANSPORT] if secure else []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
         begun = time.monotonic()
+        own = PAGE_HEADERS if is_page(scope["path"]) else API_HEADERS
 
         async def hardened(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                more = PAGE_HEADERS if is_page(scope["path"]) else _HARDENED
-                message["headers"] = [*message.get("headers", ()), *more]
+                message["headers"] = [*message.get("headers", ()), *own, *self._transport]
                 self._measured(message["status"], time.monotonic() - begun)
             await send(message)
 
@@ -86,17 +95,30 @@ class Guard:
         if is_page(scope["path"]):
             return self._pages.response(scope["method"], scope["path"], headers), b""
         try:
-            caller = await self._tokens().authenticate(headers.get("authorization", ""))
+            caller = await self._authenticated(scope, headers)
         except AccessError as error:
             more = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
             return problem_response(error.problem, error.status, more), b""
-        scope[CALLER] = caller
-        excess = self._rates.excess(caller.digest, time.monotonic())
+        excess = 0.0 if caller is None else self._rates.excess(caller.digest, time.monotonic())
         if excess:
-            return problem_response(_too_often(excess), 429), b""
-        refusal, body = await _content(headers.get("content-length", ""), receive)
+            return problem_response(too_often(excess), 429), b""
+        limit = _SMALL_BODY if caller is None else MAX_BODY
+        refusal, body = await _content(headers.get("content-length", ""), receive, limit)
         scope[CONTENT] = hashlib.sha256(body).hexdigest()
         return refusal, body
+
+    async def _authenticated(self, scope: Scope, headers: Headers) -> Caller | None:
+        """The caller, who is in the scope then; None for a public request. Raises `AccessError`."""
+        if (scope["method"], scope["path"]) in _PUBLIC:
+            if scope["method"] != "GET":
+                check_origin(headers)
+            return None
+        credential = presented(headers)
+        if credential.kind == "session":
+            check_origin(headers)
+        caller = await self._tokens().authenticate(credential)
+        scope[CALLER] = caller
+        return caller
 
 
 def is_known_host(header: str, hosts: frozenset[str]) -> bool:
@@ -105,35 +127,41 @@ def is_known_host(header: str, hosts: frozenset[str]) -> bool:
     return form is not None and form[1] in hosts
 
 
+def hosts_of(url: str | None) -> frozenset[str]:
+    """The host in the gateway's own address."""
+    return frozenset({host} if url and (host := urlsplit(url).hostname) else ())
+
+
 def caller_in(scope: Scope) -> Caller:
     """The caller of a request that has passed the guard."""
     caller: Caller = scope[CALLER]
     return caller
 
 
-def _too_often(excess: float) -> Problem:
+def too_often(excess: float) -> Problem:
+    """The refusal of a request that comes `excess` seconds too early."""
     text = "there are too many requests with this token"
     return Problem(
         code=Code.BUSY, message=text, remedy="retry after the time in Retry-After", retry_after_seconds=excess
     )
 
 
-async def _content(length: str, receive: Receive) -> tuple[Response | None, bytes]:
+async def _content(length: str, receive: Receive, limit: int) -> tuple[Response | None, bytes]:
     """The refusal of a body, if it is refused, and the body."""
     try:
-        body = await _read(length, receive)
+        body = await _read(length, receive, limit)
     except EOFError:
         text = "the connection ended within the body"
         return problem_response(problem_of(Code.INVALID_JSON, text, remedy="send it again")), b""
     if body is None:
-        text = f"the body has more than {MAX_BODY} bytes"
+        text = f"the body has more than {limit} bytes"
         return problem_response(problem_of(Code.TOO_LARGE, text, remedy="make it smaller")), b""
     return None, body
 
 
-async def _read(length: str, receive: Receive) -> bytes | None:
+async def _read(length: str, receive: Receive, limit: int) -> bytes | None:
     """The body of a request; None if it is too large. Raises `EOFError` if it is incomplete."""
-    if length.isdigit() and int(length) > MAX_BODY:
+    if length.isdigit() and int(length) > limit:
         return None
     body = bytearray()
     while True:
@@ -141,7 +169,7 @@ async def _read(length: str, receive: Receive) -> bytes | None:
         if message["type"] == "http.disconnect":
             raise EOFError
         body += message.get("body", b"")
-        if len(body) > MAX_BODY:
+        if len(body) > limit:
             return None
         if not message.get("more_body", False):
             return bytes(body)

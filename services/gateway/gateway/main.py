@@ -2,20 +2,23 @@
 
 import asyncio
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.access import TokenReader
 from gateway.api_server import ApiServer
 from gateway.application import application
 from gateway.downloads import DownloadSpace
 from gateway.event_stream import EventStreams
-from gateway.guard import Guard
+from gateway.guard import Guard, hosts_of
 from gateway.live import LiveFeeds
 from gateway.sessions import Backend
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service, serve
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
+
+if TYPE_CHECKING:
+    from gateway.oidc.sign_in import OidcSignIn
 
 _CLASSES: Final = {2: "2xx", 4: "4xx", 5: "5xx"}
 _log: Final = logs.get("gateway")
@@ -49,14 +52,23 @@ class Gateway:
 
     @cached_property
     def _backend(self) -> Backend:
-        return Backend(self._service.bus, self._streams, DownloadSpace())
+        return Backend(self._service.bus, self._streams, DownloadSpace(), oidc=self._oidc())
+
+    def _oidc(self) -> "OidcSignIn | None":
+        """Sign-in by a provider; what it needs is imported only then."""
+        if self._service.settings.oidc_issuer is None:
+            return None
+        from gateway.oidc.sign_in import OidcSignIn
+
+        return OidcSignIn(self._service.settings)
 
     def _guarded(self) -> Guard:
         settings = self._service.settings
         return Guard(
             application(lambda: self._backend),
             lambda: self._streams.tokens,
-            hosts=settings.gateway_hosts,
+            hosts=settings.gateway_hosts | hosts_of(settings.gateway_url),
+            secure=(settings.gateway_url or "").startswith("https:"),
             per_second=settings.gateway_requests_per_second,
             measured=self._measure,
         )

@@ -22,19 +22,8 @@ _TYPES: Final = {
     ".svg": "image/svg+xml",
     ".woff2": "font/woff2",
     ".wasm": "application/wasm",
-    ".txt": "text/plain; charset=utf-8",
+    ".md": "text/plain; charset=utf-8",
 }
-_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "font-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
-)
-PAGE_HEADERS: Final = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"content-security-policy", _POLICY.encode()),
-    (b"cross-origin-opener-policy", b"same-origin"),
-]
-"""The headers of every response with a built file."""
 
 
 def is_page(path: str) -> bool:

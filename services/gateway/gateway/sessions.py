@@ -2,8 +2,8 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Final
 from uuid import UUID
 
 from fastapi import Depends, Header, Request
@@ -14,10 +14,14 @@ from gateway.downloads import DownloadSpace
 from gateway.event_stream import EventStreams
 from gateway.guard import CONTENT, caller_in
 from sandherd.bus.connection import Bus
+from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.client.connection import Connection
 from sandherd.client.herd import Herd
 from sandherd.contracts.names import new_name
 from sandherd.contracts.records import AccessRole
+
+if TYPE_CHECKING:
+    from gateway.oidc.sign_in import OidcSignIn
 
 IDEMPOTENCY: Final = "Idempotency-Key"
 Key = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,255}$")]
@@ -31,6 +35,10 @@ class Backend:
     bus: Bus
     streams: EventStreams
     downloads: DownloadSpace
+    sign_ins: RateLimiter = field(default_factory=lambda: RateLimiter(rate_of(1, 10)))
+    """Sign-ins with the same token or code."""
+    oidc: "OidcSignIn | None" = None
+    """Sign-in by an OpenID provider, if the settings have one."""
 
 
 @dataclass(frozen=True)

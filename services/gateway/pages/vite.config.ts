@@ -28,7 +28,7 @@ function compressed(): Plugin {
 export default defineConfig({
   plugins: [svelte(), compressed()],
   // No data: addresses, which the content security policy refuses for all but images.
-  build: { outDir: OUT, emptyOutDir: true, assetsInlineLimit: 0, target: "es2022", modulePreload: { polyfill: false } },
+  build: { outDir: OUT, emptyOutDir: true, assetsInlineLimit: 0, target: "es2022", modulePreload: { polyfill: false }, license: { fileName: "licenses.md" } },
   resolve: process.env.VITEST ? { conditions: ["browser"] } : {},
   test: { include: ["src/**/*.test.ts"], environment: "node" },
 });

@@ -26,10 +26,12 @@ from sandherd.settings import Settings
 from spawner.access.refusals import MIB
 from spawner.access.request_handlers import make_handlers
 from spawner.access_tokens.answers import TokenRequestHandler
+from spawner.access_tokens.sessions import SessionRequestHandler
 from spawner.commands import Commands
 from spawner.forges.configuration import forges_of
 from spawner.forges.credential_report import credential_problems, log_credentials
 from spawner.forges.git_credentials import GitCredentials
+from spawner.git_proxy.server import serve_proxy
 from spawner.harness_plugins import HarnessPlugins
 from spawner.live_state import Clock, LiveState, utc_now
 from spawner.named_secrets.answers import SecretRequestHandler
@@ -155,6 +157,7 @@ class Spawner:
                 blocks.run(),
                 self._schedule(core),
                 self._sweep(core),
+                self._git_proxy(core),
             )
 
     def _flood_guard(self, core: Core, revoker: Revoker) -> FloodGuard:
@@ -175,7 +178,7 @@ class Spawner:
             runtimes,
             minter=minter,
             revoker=revoker,
-            plans=SandboxPlans.of(self._settings, os.environ),
+            plans=SandboxPlans.of(self._settings, os.environ, self._keys.worker.seed),
             rules=self._rules(),
             settled=event_barrier(bus),
         )
@@ -229,6 +232,7 @@ class Spawner:
                 **BranchRequestHandler(live).handlers,
                 **PullRequestHandler(live).handlers,
                 **TokenRequestHandler(live).handlers,
+                **SessionRequestHandler(live, self._settings).handlers,
             },
         )
         self._live = live
@@ -274,6 +278,12 @@ class Spawner:
             keep_ended=self._settings.keep_ended,
         )
         await lease.run_with(scheduler.run(), schedules.run(), *branches.work(), *pulls.work())
+
+    async def _git_proxy(self, core: Core) -> None:
+        """Serve the git proxy on every replica, if sandboxes may use it."""
+        credentials = GitCredentials(self._forges, self._settings.git_credentials)
+        hosts = RepositoryHosts.of(self._settings, credentials)
+        await serve_proxy(self._service.bus, core.live, self._settings, hosts, self._keys.worker.seed)
 
     async def _sweep(self, core: Core) -> None:
         """Runs on one replica at a time: reconciles sandboxes, sweeps, and fills the pool."""

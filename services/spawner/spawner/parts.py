@@ -21,6 +21,7 @@ from sandherd.service.requests import Answerer
 from sandherd.settings import Settings
 from spawner.access import request_handlers as access
 from spawner.access_tokens import answers as access_tokens
+from spawner.access_tokens import sessions
 from spawner.commands import Commands
 from spawner.live_state import Clock, LiveState
 from spawner.named_secrets.answers import SecretRequestHandler
@@ -76,6 +77,7 @@ ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     **dict.fromkeys(schedules.ANSWERED, 1),
     **access.ANSWERED,
     **access_tokens.ANSWERED,
+    **sessions.ANSWERED,
 }
 """Requests that the spawner answers once its parts exist, with the maximum handled concurrently of each."""
 

@@ -31,11 +31,11 @@ def test_downloads_fit_into_the_temporary_folder() -> None:
 
 
 def test_ingress_has_tls_or_is_refused() -> None:
-    """Tokens are sent with each request: there is no Ingress without a certificate, and only the API is published."""
+    """Tokens are sent with each request: there is no Ingress without a certificate, also for the pages."""
     objects = rendered({"gateway": {"ingress": INGRESS}})
     spec = called(objects, "Ingress", "gateway-api")["spec"]
     assert spec["tls"] == [{"hosts": ["api.example.org"], "secretName": "api-tls"}]
-    assert [path["path"] for path in spec["rules"][0]["http"]["paths"]] == ["/api/"]
+    assert [path["path"] for path in spec["rules"][0]["http"]["paths"]] == ["/"]
     (container,) = called(objects, "Deployment", "gateway")["spec"]["template"]["spec"]["containers"]
     assert "api.example.org" in variables(container)["SANDHERD_GATEWAY_HOSTS"]
     for missing in ("host", "tlsSecret"):
@@ -53,3 +53,21 @@ def test_policy_and_scaling_are_the_gateways() -> None:
     assert "replicas" not in called(objects, "Deployment", "gateway")["spec"]
     assert called(objects, "Deployment", "monitor")["spec"]["replicas"] == 2
     assert "more than max" in refusal({"gateway": {"autoscaling": {"enabled": True, "min": 9, "max": 3, "cpu": 50}}})
+
+
+def test_sign_in_by_a_provider_is_the_gateways() -> None:
+    """It alone gets the client's secret, as a file, and may connect to the provider; the spawner knows the issuer."""
+    values = {
+        "gateway": {"oidc": {"secret": "sign-in", "to": [{"ipBlock": {"cidr": "198.51.100.0/24"}}]}},
+        "settings": {"oidc_issuer": "https://id.example.org", "oidc_grants": ["engineers=p1:work"]},
+    }
+    objects = rendered(values)
+    pods = {name: called(objects, "Deployment", name)["spec"]["template"]["spec"] for name in ("gateway", "spawner")}
+    told = {name: variables(pod["containers"][0]) for name, pod in pods.items()}
+    assert told["gateway"]["SANDHERD_OIDC_CLIENT_SECRET_FILE"] == "/run/sandherd-oidc/client-secret"
+    assert "SANDHERD_OIDC_CLIENT_SECRET_FILE" not in told["spawner"]
+    mounted = {volume["name"]: volume.get("secret", {}).get("secretName") for volume in pods["gateway"]["volumes"]}
+    assert mounted["oidc"] == "sign-in"
+    (rule,) = called(objects, "NetworkPolicy", "oidc")["spec"]["egress"]
+    assert rule["to"] == [{"ipBlock": {"cidr": "198.51.100.0/24"}}]
+    assert not [one for one in of_kind(rendered({}), "NetworkPolicy") if one["metadata"]["name"].endswith("oidc")]

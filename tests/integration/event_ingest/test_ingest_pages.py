@@ -196,6 +196,8 @@ async def test_tasks_and_sandboxes_newest_first(history: Any, script: Any) -> No
     assert (last.events, last.last_heartbeat_at) == (8, last.last_event_at)
     assert (await asker.ask(list_tasks, PastTasks(state=TaskState.FAILED))).tasks == []
     assert [task.task for task in (await asker.ask(list_tasks, PastTasks(task="task-3"))).tasks] == ["task-3"]
+    for text, count in (("TASK-3", 1), ("compute c(", 5), ("100%", 0), ("task_3", 0)):
+        assert len((await asker.ask(list_tasks, PastTasks(contains=text))).tasks) == count
 
 
 async def test_another_projects_data_is_not_shown(history: Any, script: Any) -> None:

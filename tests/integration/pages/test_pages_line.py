@@ -1,5 +1,6 @@
 """The pages of a real herd in a real browser."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,27 +17,50 @@ from tests.polling import eventually
 
 
 @pytest.fixture
-async def page(herd: Broker, postgres: str, tmp_path: Path) -> AsyncIterator[Page]:
-    """A tab whose requests carry a token."""
+async def client(herd: Broker) -> AsyncIterator[Herd]:
+    async with Herd.connect(herd_context(herd)) as connected:
+        yield connected
+
+
+@pytest.fixture
+async def page(herd: Broker, postgres: str, client: Herd, tmp_path: Path) -> AsyncIterator[Page]:
+    """A tab at the gateway of a herd."""
     port_file = tmp_path / "api.port"
     async with (
         running(herd, postgres, tmp_path / "home", isolation="none", gateway_port_file=port_file),
-        Herd.connect(herd_context(herd)) as client,
         browser() as chromium,
     ):
         await eventually(lambda: responds(client), "the spawner responds")
-        token = await client.create_token("tab", "operate")
-        headers = {"Authorization": f"Bearer {token.text}"}
-        context = await chromium.new_context(base_url=await served(port_file), extra_http_headers=headers)
+        context = await chromium.new_context(base_url=await served(port_file))
         context.set_default_timeout(PATIENCE * 1000)
         yield await context.new_page()
 
 
-async def test_herd_page_is_served_and_live(page: Page) -> None:
-    """The gateway serves the pages; the first one is live, and its policy refuses nothing of it."""
+async def test_task_from_sign_in_to_its_end(page: Page, client: Herd) -> None:
+    """A user signs in by a token, submits a task by the form, and sees it complete, without loading the page anew.
+
+    The cookie of the session is accepted at the loopback without TLS, no script can read it, and it ends at once.
+    """
     refused: list[str] = []
     page.on("console", lambda message: refused.append(message.text) if message.type == "error" else None)
-    await page.goto("/")
-    await expect(page.get_by_role("heading", name="Herd")).to_be_visible()
+    token = await client.create_token("tab", "work")
+    await page.goto("/new")
+    await page.get_by_label("Access token").fill(token.text)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.get_by_label("Task", exact=True).fill("Count to three")
+    await page.get_by_label("Harness").select_option("command")
+    await page.get_by_label("Program").fill("seq 3")
+    await page.get_by_role("button", name="Submit").click()
+    row = page.get_by_role("listitem").filter(has_text="Count to three")
+    await expect(row).to_contain_text("completed")
     await expect(page.get_by_text("live", exact=True)).to_be_visible()
+    await page.get_by_role("button", name="Ended").click()
+    await expect(row.get_by_role("link", name="Count to three")).to_have_attribute(
+        "href", re.compile(r"^/sandboxes/sbx-[a-z0-9]+$")
+    )
+    assert await page.evaluate("() => document.cookie") == ""
     assert [text for text in refused if "Content Security Policy" in text] == []
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(page.get_by_label("Access token")).to_be_visible()
+    await page.goto("/approvals")
+    await expect(page).to_have_url(re.compile(r"/sign-in\?next=%2Fapprovals$"))

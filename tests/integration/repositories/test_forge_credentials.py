@@ -205,8 +205,10 @@ async def test_unreadable_source_is_no_anonymous_access(
     assert unavailable.value.fault is GitFault.UNAVAILABLE
     place.values |= {"github_app_id": "7"}
     problem = (await credential_problems(forges_of(place.settings).hosts, place.settings))[FORGE_CREDENTIALS]
-    for part in (f"{file} can't be read (IsADirectoryError)", "app.pem can't be read (FileNotFoundError)"):
+    names = (f"{file.name} of SANDHERD_FORGE_TOKENS", "SANDHERD_GITHUB_APP_KEY")
+    for part in (f"{names[0]} can't be read (IsADirectoryError)", f"{names[1]} can't be read (FileNotFoundError)"):
         assert part in str(problem)
+    assert str(file.parent) not in f"{problem} {unavailable.value}", "clients see these texts, and no path of the host"
 
 
 # --- a task, from its fetch to its push ------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ async def test_push_with_a_commit_of_the_sandbox_alone_is_refused(
     git(mirror.path, "fetch", "--quiet", str(upstream.clone), other)
     await fetcher.check(mirror, base, other, url)
     await fetcher.fetch(mirror, base, url, wanted=True)
-    await fetcher.check(mirror, upstream.first, base, url)
+    assert not await fetcher.check(mirror, upstream.first, base, url), "it is fetched already"
     with pytest.raises(GitError, match=f"submodule 'lib'.*no commit {'1' * 40}") as refused:
         await fetcher.check(mirror, base, other, url)
     assert refused.value.fault is GitFault.NOT_FOUND

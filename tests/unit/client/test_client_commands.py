@@ -69,7 +69,8 @@ def wanted_commands() -> set[str]:
         "identity": "init push",
     }
     single = "up down status run exec agent-server cp ls runtimes events trajectory logs send audit doctor provision"
-    single += " backup restore replay files diff top costs port-forward"
+    single += " backup restore replay files diff top costs port-forward open"
+    single += " overview stats transcript"
     found = set(single.split()) | {"config show"}
     return found | {f"{group} {verb}" for group, verbs in groups.items() for verb in verbs.split()}
 

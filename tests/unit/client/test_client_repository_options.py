@@ -38,10 +38,17 @@ def test_options_become_a_repository() -> None:
     assert source(None) is None
     recursive = SubmodulesChoice.RECURSIVE
     found = source(
-        base="main", ticket="#7", join=True, no_push=True, no_commit_rest=True, submodules=recursive, lfs=True
+        base="main",
+        ticket="#7",
+        join=True,
+        no_push=True,
+        no_commit_rest=True,
+        submodules=recursive,
+        lfs=True,
+        git_proxy=True,
     )
     expected: dict[str, Any] = {"base": "main", "ticket": "#7", "join": True, "push": False, "commit_rest": False}
-    expected |= {"url": URL, "submodules": "recursive", "lfs": True}
+    expected |= {"url": URL, "submodules": "recursive", "lfs": True, "git_proxy": True}
     assert found == RepositorySource(**expected)
     assert found.of_url() == Repository(**expected)
     plain = source()
@@ -79,6 +86,7 @@ def test_options_without_a_repository_are_about_the_default_one() -> None:
         ({"join": True, "ticket": "7", "branch": "x"}, "--join "),
         ({"repo": None, "base": "a..b"}, "--base: "),
         ({"repo": ".", "lfs": True}, "--lfs "),
+        ({"repo": ".", "git_proxy": True}, "--git-proxy "),
     ],
     ids=str,
 )

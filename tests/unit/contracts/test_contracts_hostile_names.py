@@ -61,6 +61,7 @@ NO_NAMES: Final = {
     (r"^[^<>\x00-\x1f\x7f]+$",): "the name of a user, in the trailer of a commit",
     (r"^[^<>@\s\x00-\x1f\x7f]+@[^<>@\s\x00-\x1f\x7f]+$",): "the address of a user, in the trailer of a commit",
     (r"^[0-9a-f]{64}$",): "a digest",
+    ("^sh[cd]_[a-z0-9-]{1,63}_[A-Za-z0-9_-]{43}$",): "the text of a token or code; in keys its digest stands for it",
     (r"^[a-z][a-z0-9_]{1,39}$",): "a rule, which is compared with those that there are",
     (r"^[A-Za-z0-9+/]+=*$",): "what is sealed",
     (r"^U[A-Z2-7]{55}$",): "a public key",
@@ -72,6 +73,7 @@ NO_NAMES: Final = {
 NO_PATTERN: Final = {
     "cursor": "checked against the question that it belongs to",
     "approval_id": "compared with what is stored",
+    "contains": "compared with what is stored",
     "source": "compared with what is stored",
     "files.*": "the content of a file",
     "types.*": "compared with the types that there are",

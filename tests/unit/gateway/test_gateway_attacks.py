@@ -11,7 +11,7 @@ import pytest
 from fastapi.exceptions import RequestValidationError
 from starlette.requests import ClientDisconnect
 
-from gateway.access import Caller
+from gateway.access import Caller, Credential
 from gateway.application import application
 from gateway.downloads import SHARE, DownloadSpace, FileResponse
 from gateway.frame_queues import FEED_BYTES, QUEUE_BYTES, FrameQueue, end_slowest
@@ -24,6 +24,7 @@ from sandherd.contracts.errors import Code
 from tests.patience import PATIENCE
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+TOKEN = b"Bearer shd_p1_" + b"A" * 43
 
 
 def test_queue_of_a_client_is_bounded_in_bytes() -> None:
@@ -68,7 +69,7 @@ async def test_request_that_ends_within_its_body_is_not_carried_out() -> None:
     """A command whose connection is lost half-way is refused: what is there of it may be a valid, other command."""
 
     class Tokens:
-        async def authenticate(self, _authorization: str) -> Caller:
+        async def authenticate(self, _credential: Credential) -> Caller:
             return Caller("p1", "ci", "work", "d", NOW)
 
     async def inner(_scope: Any, _receive: Any, _send: Any) -> None:
@@ -85,7 +86,7 @@ async def test_request_that_ends_within_its_body_is_not_carried_out() -> None:
     sent: list[Any] = []
     messages = [{"type": "http.request", "body": b"{}", "more_body": True}, {"type": "http.disconnect"}]
     guard = Guard(inner, tokens, hosts=frozenset(), per_second=9, measured=lambda status, _: statuses.append(status))
-    headers = [(b"host", b"localhost"), (b"authorization", b"x"), (b"content-length", b"9")]
+    headers = [(b"host", b"localhost"), (b"authorization", TOKEN), (b"content-length", b"9")]
     await guard({"type": "http", "method": "POST", "path": "/api/v1/tasks", "headers": headers}, receive, send)
     assert statuses == [400]
 

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from starlette.datastructures import Headers
 
-from gateway.access import AccessError, Caller, caller_of, check_role, digest_of
+from gateway.access import AccessError, Caller, Credential, caller_of, check_role
+from gateway.browsers import presented
 from gateway.cursors import Start, cursor, start_of
 from gateway.frame_queues import FrameQueue
 from gateway.guard import Guard, is_known_host
@@ -27,26 +29,30 @@ TOKEN = SharedAccessToken(project="p1", token="ci", role="work", expires_at=NOW 
 
 
 def caller(role: str) -> Caller:
-    return caller_of(TOKEN.model_copy(update={"role": role}), "p1", "d", NOW)
+    return caller_of(TOKEN.model_copy(update={"role": role}), Credential("token", "p1", "d"), NOW)
+
+
+def found(authorization: str) -> Credential:
+    return presented(Headers({"authorization": authorization}))
 
 
 def test_only_a_bearer_token_of_the_right_form_is_looked_up() -> None:
     """The project is a part of the token; anything else is refused before the bucket is read."""
     text = f"shd_my-project_{'A' * 43}"
-    assert digest_of(f"Bearer {text}")[0] == "my-project"
-    assert digest_of(f"bearer {text}") != digest_of(f"Bearer {text[:-1]}B")
+    assert found(f"Bearer {text}").project == "my-project"
+    assert found(f"bearer {text}") != found(f"Bearer {text[:-1]}B")
     for header in ("", text, f"Basic {text}", f"Bearer {text}x", "Bearer shd_*_" + "A" * 43, f"Bearer {text}\n.>"):
         with pytest.raises(AccessError) as refused:
-            digest_of(header)
+            found(header)
         assert refused.value.status == 401
 
 
 def test_token_is_valid_in_its_project_until_it_expires() -> None:
     """An expired, unknown or foreign token is refused, at the very moment of its expiry."""
-    assert caller_of(TOKEN, "p1", "d", NOW).name == "token:ci"
+    assert caller_of(TOKEN, Credential("token", "p1", "d"), NOW).name == "token:ci"
     for record, project, now in ((None, "p1", NOW), (TOKEN, "p2", NOW), (TOKEN, "p1", TOKEN.expires_at)):
         with pytest.raises(AccessError) as refused:
-            caller_of(record, project, "d", now)
+            caller_of(record, Credential("token", project, "d"), now)
         assert refused.value.status == 401
 
 
@@ -121,8 +127,8 @@ async def test_requests_of_one_token_are_limited() -> None:
     """Above its rate a token gets 429 with the time to wait, and another token is served."""
 
     class Tokens:
-        async def authenticate(self, authorization: str) -> Caller:
-            return Caller("p1", authorization, "read", authorization, NOW)
+        async def authenticate(self, credential: Credential) -> Caller:
+            return Caller("p1", "ci", "read", credential.digest, NOW)
 
     async def inner(_scope: Any, _receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -137,8 +143,8 @@ async def test_requests_of_one_token_are_limited() -> None:
     sent: list[Any] = []
     tokens: Any = Tokens
     guard = Guard(inner, tokens, hosts=frozenset(), per_second=0.6, measured=lambda status, _: statuses.append(status))
-    for token in (b"one", b"one", b"two"):
-        headers = [(b"host", b"localhost"), (b"authorization", token)]
+    for token in (b"A", b"A", b"B"):
+        headers = [(b"host", b"localhost"), (b"authorization", b"Bearer shd_p1_" + token * 43)]
         await guard({"type": "http", "method": "GET", "path": "/api/v1/tasks", "headers": headers}, receive, send)
     assert statuses == [200, 429, 200]
     refused = next(dict(one["headers"]) for one in sent if one.get("status") == 429)

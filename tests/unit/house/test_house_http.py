@@ -8,6 +8,7 @@ from tests.unit.house.conftest import ROOT
 WINDOW = "libs/sandherd/service/http_server.py"
 RUN = "libs/sandherd/service/uvicorn_server.py"
 API = "services/gateway/gateway/api_server.py"
+PROXY = "services/spawner/spawner/git_proxy/server.py"
 SERVERS = {"uvicorn", "hypercorn", "granian", "gunicorn"}
 SERVICES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -16,11 +17,12 @@ SERVICES = sorted(
 )
 
 
-def test_two_modules_start_http_servers(product: list[Any]) -> None:
-    """Each service's own, and the API's: a server that is started elsewhere would have no limits of its connections."""
+def test_three_modules_start_http_servers(product: list[Any]) -> None:
+    """Each service's own, the API's, and the git proxy's: another server would have no limits of its connections."""
     users = {source.name for source in product if source.imports & SERVERS}
-    assert users == {WINDOW, API, RUN, "libs/sandherd/service/http_connections.py"}
+    assert users == {WINDOW, API, RUN, PROXY, "libs/sandherd/service/http_connections.py"}
     assert "http=partial(BoundedConnection, table)" in Path(ROOT / WINDOW).read_text(encoding="utf-8")
+    assert "http=partial(BoundedConnection, table)" in Path(ROOT / PROXY).read_text(encoding="utf-8")
     api = Path(ROOT / API).read_text(encoding="utf-8")
     assert "http=partial(ApiConnection, table)" in api
     assert "class ApiConnection(BoundedConnection):" in api

@@ -45,9 +45,8 @@ STRUCTURED: dict[str, list[Any]] = {
     ],
     "caps": [LIMITS, LIMITS | {"processes": 9}, LIMITS | {"processes": 10}],
     "remote_resource_factor": [2, 4, 8],
-    "conflict_follow_up": [True, True, True],
     "remote_keep_alive": [False, False, False],
-    "remote_pause_on_close": [True, True, True],
+    **{name: [True, True, True] for name in ("conflict_follow_up", "remote_pause_on_close", "share_mirrors")},
     "remote_runtime_class": ["sysbox", "gvisor", "sysbox"],
     "traced_requests": [0.0, 0.5, 1.0],
     "sandbox_otlp_endpoint": ["http://one:4318", "https://two.example", "http://three:4318/otlp"],
@@ -55,18 +54,20 @@ STRUCTURED: dict[str, list[Any]] = {
 }
 NAMED: dict[str, list[Any]] = {
     "gateway_hosts": [["one.example"], ["one.example", "two.example"], ["three"]],
+    "gateway_url": ["https://one.example", "http://localhost:8765", "https://three.example:8443"],
+    "oidc_issuer": ["https://one.example", "https://two.example/realms/a", "http://127.0.0.1:9"],
+    "oidc_scopes": [["openid"], ["a", "b"], ["email"]],
+    "oidc_grants": [["a=p1:read"], ["a=p1:work", "b c=p2:operate"], ["x=p1:approve"]],
     "runtimes": [["docker"], ["daytona"], ["process"]],
     "forward_env": [["ONE"], ["ONE", "TWO"], ["THREE"]],
     "lfs_hosts": [["one.example"], ["two.example", "three.example"], ["four.example"]],
     "repository_hosts": [["one.example"], ["http://two.example:3000"], ["a.example", "b.example:8443"]],
-    "forges": [
-        ["gitlab=https://one.example"],
-        ["gitea=http://two.example:3000/git"],
-        ["forgejo=https://three.example"],
-    ],
+    "forges": [["gitlab=https://a.example"], ["gitea=http://b.example:3000/git"], ["forgejo=https://c.example"]],
     "github_app_id": ["12345", "Iv1.abc", "Iv23li"],
     "github_app_host": ["https://one.example", "https://two.example", "http://three.example:8080"],
     "github_app_workflows": [True, True, True],
+    "git_proxy_url": ["http://one.example:9402", "https://two.example", "http://[::1]:80"],
+    "git_proxy_listen": ["127.0.0.1:9402", "[::1]:1", "0.0.0.0:80"],
     "branch_prefixes": [["fix=bug|crash"], ["agents/fix=bug", "agents/change"], ["change"]],
     "signing_committer": ["A <a@one.example>", "B B <b@two.example>", "Ä <c@x>"],
     "repository_approval": [["*.yml"], ["ci/**", "Makefile"], ["x"]],
@@ -257,18 +258,17 @@ BAD |= {
     "sandbox_image": "an image",
     "docker_host": "/run/docker.sock",
 }
-BAD |= {"pull_request_reviewers": "a b"}
-BAD |= {"forward_env": "A=1", "sandbox_mounts": "/srv/../etc"}
+BAD |= {"pull_request_reviewers": "a b", "forward_env": "A=1", "sandbox_mounts": "/srv/../etc"}
 BAD |= {"sandbox_nats_url": "nats://a:1,http://b", "nats_url": "nats://a:1,http://b"}
 BAD |= {"daytona_api_key": "a key", "daytona_jwt_token": "a token", "daytona_api_url": "https://user:hush@host/api"}
 BAD |= {"github_app_id": "an App", "github_token": "a token"}
 BAD |= {name: "a name" for name in NAMES if name.startswith("daytona_") and name.rpartition("_")[2] in _NAMING}
 """A text that is no value of the setting, where there is such a text."""
-TAKES_ANY = {"credentials", "home", "database_url", "http_host", "http_port_file", "identity_dir"}
-TAKES_ANY |= {"otlp_endpoint", "toolchains", "kubernetes_config", "remote_command"}
-TAKES_ANY |= {"pull_request_body", "pull_request_labels", "pull_request_title"}
-TAKES_ANY |= {"git_credentials", "repository_approval", "forge_tokens", "github_app_key", "signing_key"}
-TAKES_ANY |= {"gateway_host", "gateway_port_file", "sandbox_nats_ca", "sandbox_nats_cert", "sandbox_nats_key"}
+TAKES_ANY = {"credentials", "database_url", "forge_tokens", "gateway_host", "gateway_port_file", "git_credentials"}
+TAKES_ANY |= {"github_app_key", "home", "http_host", "http_port_file", "identity_dir", "kubernetes_config"}
+TAKES_ANY |= {"oidc_client_id", "oidc_client_secret_file", "oidc_groups_claim", "otlp_endpoint", "pull_request_body"}
+TAKES_ANY |= {"pull_request_labels", "pull_request_title", "remote_command", "repository_approval", "sandbox_nats_ca"}
+TAKES_ANY |= {"sandbox_nats_cert", "sandbox_nats_key", "signing_key", "toolchains"}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import PushBranch
 from spawner.repositories import decisions
 from spawner.repositories.git import GitError, GitFault
+from spawner.repositories.push_step import PushStep
 from spawner.repositories.record import BranchRecord, BranchSize, ReceivedCommits
 from spawner.repositories.workflow import BranchWorkflow
 from spawner.tasks.record import TaskRecord
@@ -87,3 +88,22 @@ def test_task_that_begins_decides_whether_its_commits_are_pushed(push: bool) -> 
     record = decisions.begun_by(branch(push=not push), task, NOW)
     assert (record.push, saved(record).push_wanted) == (push, push)
     assert decisions.begun_by(record, task, NOW) is record
+
+
+async def test_first_push_that_a_killed_spawner_began_is_no_other_branch() -> None:
+    """Its git completes it after another commit was saved: the branch keeps its name, and is pushed from there."""
+    record = decisions.push_begun(branch(received=(), push_wanted=True), COMMIT, NOW)
+    record = decisions.push_begun(record.model_copy(update={"commit": OTHER}), OTHER, NOW)
+    assert record.tries == {COMMIT, OTHER}
+
+    async def remote_branches() -> dict[str, str]:
+        return {"feature/x": COMMIT}
+
+    live: Any = SimpleNamespace(now=lambda: NOW, branch_index=SimpleNamespace(views=lambda: ()))
+    mirror: Any = SimpleNamespace(remote_branches=remote_branches)
+    unused: Any = None
+    decide = await PushStep(live, unused, unused)._first(mirror, record)
+    assert decide is not None
+    found = decide(record)
+    assert (found.remote_branch, found.pushed, found.push_wanted) == ("feature/x", COMMIT, True)
+    assert found.tries == set()

@@ -43,7 +43,7 @@ def planned(settings: Settings = SETTINGS, **spec: object) -> tuple[SandboxPlan,
         project="p1", traceparent=f"00-{'a' * 32}-{'b' * 16}-01", sandbox="sbx-1", runtime="docker", spec=asked,
         limits=SandboxLimits(), requested_at=NOW, expires_at=NOW + timedelta(hours=1),
     )  # fmt: skip
-    return SandboxPlans.of(settings, OWN).make(StoredRecord(record, 1), None, NoMint(), NOW), record
+    return SandboxPlans.of(settings, OWN, "seed").make(StoredRecord(record, 1), None, NoMint(), NOW), record
 
 
 def test_variables_are_forwarded_by_name_as_secrets() -> None:

@@ -14,7 +14,7 @@ from spawner.records.record import IndexEntry
 from spawner.runtimes.contract import ObservedSandbox
 from spawner.sandboxes.orphans import OrphanSightings
 from spawner.sandboxes.sweep import compare_records, unpublished
-from spawner.tasks.live_queries import page_of, parse_cursor
+from spawner.tasks.live_queries import is_wanted_task, page_of, parse_cursor
 
 BEGIN = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -127,3 +127,12 @@ def test_cursor_is_bound_to_its_request() -> None:
     ):
         with pytest.raises(ContractError):
             parse_cursor(request, project)
+
+
+def test_task_is_found_by_a_part_of_its_name_or_text() -> None:
+    """A search field of a user interface: the case of letters is ignored, and no character is a pattern."""
+    view = task("task-7", text="Fix the Login form")
+    wanted = [
+        part for part in ("", "TASK-7", "login f", "log%", "form .*") if is_wanted_task(view, LiveTasks(contains=part))
+    ]
+    assert wanted == ["", "TASK-7", "login f"]

@@ -54,6 +54,7 @@ from sandherd.cli.parse.list_options import NewLabels, TaskNameToGive
 from sandherd.cli.parse.repository import (
     Base,
     Branch,
+    GitProxy,
     Join,
     Lfs,
     Merge,
@@ -116,6 +117,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     no_commit_rest: NoCommitRest = False,
     submodules: SubmodulesOption = None,
     lfs: Lfs = False,
+    git_proxy: GitProxy = False,
     pr: PullRequest = None,
     merge: Merge = None,
     no_repo: NoRepo = False,
@@ -216,6 +218,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         no_commit_rest=no_commit_rest,
         submodules=submodules,
         lfs=lfs,
+        git_proxy=git_proxy,
         pull_request=pr,
         merge=merge,
     )

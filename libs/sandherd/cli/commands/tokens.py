@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sandherd.contracts.requests import TokenView
 
 app = group("Access tokens of the HTTP API: create, list, revoke.", "sandherd tokens list")
-HEADER = ("NAME", "ROLE", "CREATED", "EXPIRES", "BY")
+HEADER = ("NAME", "KIND", "ROLE", "CREATED", "EXPIRES", "BY")
 _QUARTER = Span(90 * 86_400)
 
 
@@ -27,10 +27,22 @@ def _checked(name: str) -> str:
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Lower-case letters, digits and -.", callback=_checked)]
 
 
-def _role(value: str) -> "AccessRole":
+def checked_role(value: str) -> "AccessRole":
+    """The name of a role. Raises `typer.BadParameter`."""
     if value not in {"read", "work", "approve", "operate"}:
         raise typer.BadParameter("it has to be read, work, approve or operate")
     return value  # type: ignore[return-value]  # one of the four
+
+
+Role = Annotated[
+    str,
+    typer.Option(
+        "--role",
+        metavar="ROLE",
+        parser=checked_role,
+        help="read, work, approve or operate; each includes those before.",
+    ),
+]
 
 
 @app.command(
@@ -40,12 +52,7 @@ def create_token(  # one parameter per option
     ctx: typer.Context,
     name: Name,
     *,
-    role: Annotated[
-        str,
-        typer.Option(
-            "--role", metavar="ROLE", parser=_role, help="read, work, approve or operate; each includes those before."
-        ),
-    ] = "read",
+    role: Role = "read",
     expires: Annotated[
         float, typer.Option("--expires", metavar="DURATION", parser=duration, help="When it expires, as 12h or 30d.")
     ] = _QUARTER,
@@ -66,14 +73,14 @@ def create_token(  # one parameter per option
     by = holder(credentials).name if credentials else None
 
     async def work(herd: "Herd") -> "NewToken":
-        return await herd.create_token(name, _role(role), lifetime=int(expires), by=by)
+        return await herd.create_token(name, checked_role(role), lifetime=int(expires), by=by)
 
     return show_change(ctx, work, lambda new: new.text, project=project, output=output, create=create)
 
 
 @app.command("list", epilog=example("sandherd tokens list", "sandherd tokens list -o json"))
 def list_tokens(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
-    """List the project's access tokens, without their texts."""
+    """List the project's access tokens and the sessions of browsers, without their texts."""
     from sandherd.cli.render.console import answer
     from sandherd.cli.session import talk
 
@@ -87,7 +94,7 @@ def list_tokens(ctx: typer.Context, project: Project = None, output: Output = Fo
 
 @app.command("revoke", epilog=example("sandherd tokens revoke ci"))
 def revoke_token(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
-    """Revoke an access token: it is refused from now on, and open streams of its holder end."""
+    """Revoke an access token with its sessions, or end one session: open streams of its holder end, too."""
     from sandherd.cli.views import show_change
 
     return show_change(
@@ -100,4 +107,4 @@ def revoke_token(ctx: typer.Context, name: Name, project: Project = None, output
 
 
 def _row(view: "TokenView") -> list[object]:
-    return [view.name, view.role, view.created_at, view.expires_at, view.created_by]
+    return [view.name, view.kind, view.role, view.created_at, view.expires_at, view.user or view.created_by]

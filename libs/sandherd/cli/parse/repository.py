@@ -79,6 +79,9 @@ SubmodulesOption = Annotated[
 Lfs = Annotated[
     bool, typer.Option("--lfs", help="Check out the content of files that the repository stores in Git LFS.")
 ]
+GitProxy = Annotated[
+    bool, typer.Option("--git-proxy", help="Let git in the sandbox fetch from the repository and push the branch.")
+]
 NoRepo = Annotated[
     bool, typer.Option("--no-repo", help="Work on no repository, also if the project has a default one.")
 ]
@@ -104,6 +107,7 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
     no_commit_rest: bool,
     submodules: SubmodulesChoice | None = None,
     lfs: bool = False,
+    git_proxy: bool = False,
     pull_request: PullRequestMode | None = None,
     merge: MergePolicy | None = None,
 ) -> "RepositorySource | None":
@@ -116,17 +120,20 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
 
     others = {"--base": base, "--ticket": ticket, "--branch": branch, "--join": join, "--no-push": no_push}
     others |= {"--no-commit-rest": no_commit_rest, "--pr": pull_request, "--merge": merge}
-    others |= {"--submodules": submodules, "--lfs": lfs}
+    others |= {"--submodules": submodules, "--lfs": lfs, "--git-proxy": git_proxy}
     if repo is None and not any(others.values()):
         return None
     if lfs and repo is not None and "path" in place_of(repo):
         raise _wrong("--lfs fetches objects from a forge", "name the repository by its URL")
+    if git_proxy and repo is not None and "path" in place_of(repo):
+        raise _wrong("--git-proxy is for a repository at a forge", "name the repository by its URL")
     if join and (branch or not ticket):
         raise _wrong("--join continues the branch of a ticket", "name it with --ticket, and omit --branch")
     wanted = {"open": pull_request, "merge": merge}
     options: dict[str, Any] = {"pull_request": {name: value for name, value in wanted.items() if value} or None}
     options |= {"base": base, "ticket": ticket, "branch": branch, "join": join, "commit_rest": not no_commit_rest}
     options |= {"submodules": submodules is not None and submodules.wanted, "lfs": lfs}
+    options["git_proxy"] = git_proxy
     try:
         return made(
             RepositorySource, **(place_of(repo) if repo is not None else {}), **options, push=False if no_push else None

@@ -21,7 +21,7 @@ from sandherd.contracts.repositories import (
     Ticket,
 )
 
-_SAME: Final = ("base", "branch", "ticket", "join", "commit_rest", "pull_request", "submodules", "lfs")
+_SAME: Final = ("base", "branch", "ticket", "join", "commit_rest", "pull_request", "submodules", "lfs", "git_proxy")
 """The fields that are the same in a task spec."""
 _FILE: Final = "file://"
 _SCP: Final = re.compile(r"[^/\s]+:[^/].*", re.DOTALL)
@@ -57,6 +57,8 @@ class RepositorySource(Model):
     """Whether the checkout has the repository's submodules, or these and theirs (`recursive`)."""
     lfs: bool = False
     """Whether the checkout has the content of files that are stored in Git LFS. Otherwise it has its pointers."""
+    git_proxy: bool = False
+    """Whether git in the sandbox may fetch from the repository and push the branch, by a proxy of the spawner."""
 
     @property
     def is_local(self) -> bool:
@@ -103,6 +105,8 @@ class RepositorySource(Model):
             raise ValueError("a local repository has no pull requests: omit pull_request")
         if self.path is not None and self.lfs:
             raise ValueError("objects of Git LFS are fetched from a forge: name the repository by its URL")
+        if self.path is not None and self.git_proxy:
+            raise ValueError("the git proxy is for a repository at a forge: name it by its URL")
         if self.branch is not None and self.join:
             raise ValueError("name a branch to continue, or join that of the ticket, not both")
         if self.join and self.ticket is None:

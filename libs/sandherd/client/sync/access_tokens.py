@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sandherd.client.access_tokens import NewToken
+    from sandherd.client.access_tokens import NewCode, NewToken
     from sandherd.client.herd import Herd
     from sandherd.client.sync.loop_thread import LoopThread
     from sandherd.contracts.records import AccessRole
@@ -24,9 +24,13 @@ class SyncTokenOperations:
         return self._loop.run(lambda: self._inner.create_token(name, role, lifetime=lifetime, by=by))
 
     def tokens(self) -> TokenList:
-        """The project's access tokens, without their texts."""
+        """The project's access tokens and browsers' sessions, without their texts."""
         return self._loop.run(self._inner.tokens)
 
     def revoke_token(self, name: str) -> TokenView:
-        """Revoke an access token. Open streams of its holder end within seconds."""
+        """Revoke an access token and its sessions, or one session. Open streams of its holder end within seconds."""
         return self._loop.run(lambda: self._inner.revoke_token(name))
+
+    def create_code(self, role: AccessRole, *, user: str | None = None) -> NewCode:
+        """Create a code by which a browser gets a session of the project, once, within a minute."""
+        return self._loop.run(lambda: self._inner.create_code(role, user=user))

@@ -10,6 +10,7 @@ from sandherd.client.sync.access_tokens import SyncTokenOperations
 from sandherd.client.sync.approval_operations import SyncApprovalOperations
 from sandherd.client.sync.branches import SyncBranchOperations
 from sandherd.client.sync.event_follower import SyncEventFollower
+from sandherd.client.sync.history_operations import SyncHistoryOperations
 from sandherd.client.sync.monitor_operations import SyncMonitorOperations
 from sandherd.client.sync.project_operations import SyncProjectOperations
 from sandherd.client.sync.schedule_operations import SyncScheduleOperations
@@ -49,6 +50,7 @@ class SyncHerdMethods(
     SyncBranchOperations,
     SyncApprovalOperations,
     SyncMonitorOperations,
+    SyncHistoryOperations,
     SyncSubscriptionOperations,
     SyncProjectOperations,
     SyncScheduleOperations,

@@ -158,6 +158,16 @@ if TYPE_CHECKING:
         SecretView,
         SetSecret,
     )
+    from sandherd.contracts.requests.statistics import (
+        AskOverview,
+        AskStatistics,
+        GroupStatistics,
+        ProjectOverview,
+        RateBucket,
+        Statistics,
+        StatisticsList,
+        UserNeed,
+    )
     from sandherd.contracts.requests.stream_admin import (
         ConsumerCreated,
         ConsumerDeleted,
@@ -178,7 +188,19 @@ if TYPE_CHECKING:
         UnsubscribeResult,
     )
     from sandherd.contracts.requests.terminal import INPUT_BYTES, InputAccepted, TerminalSize
-    from sandherd.contracts.requests.tokens import CreateToken, ListTokens, RevokeToken, TokenList, TokenView
+    from sandherd.contracts.requests.tokens import (
+        CreateCode,
+        CreateSession,
+        CreateToken,
+        EndSession,
+        ListTokens,
+        RevokeToken,
+        SignIn,
+        SignInCode,
+        TokenList,
+        TokenView,
+    )
+    from sandherd.contracts.requests.transcript import AskTranscript, Transcript, TranscriptEntry
     from sandherd.contracts.requests.usage import AskUsage, GroupUsage, Usage, UsageList
     from sandherd.contracts.requests.worker import (
         AskPeers,
@@ -222,11 +244,15 @@ _NAMES: Final = {
     "schedules": "DeleteSchedule ListSchedules PauseSchedule ScheduleDeleted ScheduleList ScheduleRun "
     "ScheduleTriggered ScheduleView SetSchedule TriggerSchedule",
     "secrets": "DeleteSecret ListSecrets SecretDeleted SecretList SecretView SetSecret",
+    "statistics": "AskOverview AskStatistics GroupStatistics UserNeed ProjectOverview RateBucket Statistics "
+    "StatisticsList",
     "stream_admin": "ConsumerCreated ConsumerDeleted CreateConsumer DeadDeleted DeleteConsumer DeleteDead "
     "PurgeArtifacts PurgeEvents PurgeResult",
     "subscriptions": "AskSubscriptions Subscribe Subscription SubscriptionList Unsubscribe UnsubscribeResult",
     "terminal": "INPUT_BYTES InputAccepted TerminalSize",
-    "tokens": "CreateToken ListTokens RevokeToken TokenList TokenView",
+    "tokens": "CreateCode CreateSession CreateToken EndSession ListTokens RevokeToken SignIn "
+    "SignInCode TokenList TokenView",
+    "transcript": "AskTranscript Transcript TranscriptEntry",
     "usage": "AskUsage GroupUsage Usage UsageList",
     "worker": "AskPeers Fetch Peer PeerList WorkerDownload WorkerExec WorkerExecInput WorkerExecKill WorkerExecStatus "
     "WorkerListFiles WorkerPortRead WorkerPortWrite WorkerUpload",

@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field, StringConstraints
 from sandherd.contracts.labels import Selector
 from sandherd.contracts.model import Attempt, Count, Model, Moment, Number
 from sandherd.contracts.names import EnvName, SafeName
+from sandherd.contracts.patterns import NO_NUL
 from sandherd.contracts.pull_requests import PullRequestView
 from sandherd.contracts.requests.base import Page, Request
 from sandherd.contracts.states import SandboxState, TaskState
@@ -107,6 +108,10 @@ class TaskFilter(Page):
     """Tasks that have all of these labels."""
     since: Moment | None = Field(default=None, exclude_if=lambda since: since is None)
     """Tasks that were submitted then or later."""
+    contains: Annotated[str, StringConstraints(max_length=200, pattern=NO_NUL)] = Field(
+        default="", exclude_if=lambda text: not text
+    )
+    """Tasks whose name or text contains this, whatever the case of its letters. Empty: any."""
     sort: SortOrder = Field(default="newest", exclude_if=lambda sort: sort == "newest")
 
     @property

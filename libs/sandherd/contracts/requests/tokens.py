@@ -1,18 +1,24 @@
-"""Requests about access tokens of the HTTP API: created by a client, which alone has their text."""
+"""Requests about access tokens and browser sessions of the HTTP API. Of each only the hash is sent and stored."""
 
 from typing import Annotated, ClassVar, Final
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StringConstraints
 
 from sandherd.contracts.commands import Note
 from sandherd.contracts.events.base import Digest
 from sandherd.contracts.model import Model, Moment
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.records import AccessRole
+from sandherd.contracts.records import AccessRole, TokenKind
 from sandherd.contracts.requests.base import Request
 
 MAX_LIFETIME: Final = 366 * 86_400
 """Maximum lifetime of an access token, in seconds."""
+CODE_LIFETIME: Final = 60
+"""How long a one-time code is valid, in seconds."""
+SESSION_LIFETIME: Final = 12 * 3600
+"""Maximum lifetime of a browser's session, in seconds."""
+User = Annotated[Note, Field(min_length=1, max_length=200)]
+"""Who uses a session: an e-mail address, the name of a credential, or `token:<name>`."""
 
 
 class TokenView(Model):
@@ -25,10 +31,16 @@ class TokenView(Model):
     expires_at: Moment
     created_by: Note | None = None
     """Who created it, according to the client."""
+    kind: TokenKind = "token"
+    user: Note | None = None
+    """Who uses a session."""
 
 
 class TokenList(Model):
-    """The access tokens of a project, by name; also those that have expired, until another one is created."""
+    """The access tokens and sessions of a project, by name.
+
+    Those that have expired are among them until another one is created.
+    """
 
     tokens: list[TokenView]
 
@@ -55,8 +67,68 @@ class ListTokens(Request[TokenList]):
 
 
 class RevokeToken(Request[TokenView]):
-    """Revoke an access token: it is refused from now on, also on open streams."""
+    """Revoke an access token or a session: it is refused from now on, also on open streams.
+
+    The sessions that were created with a token end with it.
+    """
 
     Answer: ClassVar[type[BaseModel]] = TokenView
     type: ClassVar[str] = "spawner.revoke_token"
     name: SafeName
+
+
+class SignInCode(Model):
+    """A one-time code for a browser is stored."""
+
+    expires_at: Moment
+    url: str | None = None
+    """The address of the gateway in browsers, if the settings have it."""
+
+
+class CreateCode(Request[SignInCode]):
+    """Create a one-time code, by which a browser gets a session of the project within a minute."""
+
+    Answer: ClassVar[type[BaseModel]] = SignInCode
+    type: ClassVar[str] = "spawner.create_code"
+    role: AccessRole
+    """The role of the session."""
+    sha256: Digest
+    """The SHA-256 of its whole text, `shc_<project>_<43 characters of base64url>`."""
+    user: User | None = None
+    """Who will use the session, according to the client."""
+
+
+class CreateSession(Request[TokenView]):
+    """Create a browser's session, in exchange for a valid token, or for a one-time code, which is used up.
+
+    The session has the role of the token or code, and ends with the token.
+    """
+
+    Answer: ClassVar[type[BaseModel]] = TokenView
+    type: ClassVar[str] = "spawner.create_session"
+    sha256: Digest
+    """The SHA-256 of the session's whole text, `shs_<project>_<43 characters of base64url>`."""
+    proof: Annotated[str, StringConstraints(pattern="^sh[cd]_[a-z0-9-]{1,63}_[A-Za-z0-9_-]{43}$")] = Field(repr=False)
+    """The text of the token or code: the stored hashes entitle to no session."""
+
+
+class EndSession(Request[TokenView]):
+    """End a browser's session."""
+
+    Answer: ClassVar[type[BaseModel]] = TokenView
+    type: ClassVar[str] = "spawner.end_session"
+    sha256: Digest
+
+
+class SignIn(Request[TokenView]):
+    """Create a browser's session for a user whom the OpenID provider of the herd's settings has identified.
+
+    It is refused by a spawner without such a setting.
+    """
+
+    Answer: ClassVar[type[BaseModel]] = TokenView
+    type: ClassVar[str] = "spawner.sign_in"
+    sha256: Digest
+    """The SHA-256 of the session's whole text."""
+    role: AccessRole
+    user: User

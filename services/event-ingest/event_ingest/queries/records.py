@@ -105,6 +105,8 @@ def _conditions(request: PastTasks | PastSandboxes, project: str, columns: _Colu
         conditions.add(f"{columns.at} >= {{}}", request.since)
     if request.labels:
         conditions.add(columns.labelled, json.dumps(request.labels))
+    if isinstance(request, PastTasks) and request.contains:
+        conditions.add("position(lower({}) in lower(concat(task, ' ', text))) > 0", request.contains)
     after = read_cursor(request, project, request.cursor, _POSITION_TYPES)
     if after is not None:
         _add_position(conditions, request.sort, columns, after)

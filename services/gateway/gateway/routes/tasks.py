@@ -14,7 +14,7 @@ from sandherd.client.errors import HerdError, made
 from sandherd.contracts.commands import CancelTask, RetryTask, TaskSpec
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.requests import TaskList, TaskView
+from sandherd.contracts.requests import Catalogue, ListRuntimes, Profile, TaskList, TaskView
 from sandherd.contracts.requests.live import TaskFilter
 from sandherd.contracts.states import TASK_ENDED, TaskState
 
@@ -56,6 +56,13 @@ async def submit_task(session: Worker, spec: TaskBody, name: SafeName | None = N
     return accepted(task, f"/tasks/{task}")
 
 
+@router.get("/catalogue", tags=["operation"])
+async def catalogue(session: Reader) -> Catalogue:
+    """What tasks can use in this herd: runtimes, profiles, harnesses, limits."""
+    found = await session.herd.connection.request(ListRuntimes())
+    return found.model_copy(update={"profiles": {name: _shown(one) for name, one in found.profiles.items()}})
+
+
 @router.get("/tasks/{task}")
 async def get_task(session: Reader, task: Name) -> TaskView:
     """A task in its current or final state."""
@@ -80,6 +87,11 @@ async def retry_task(session: Worker, task: Name) -> JSONResponse:
     command = made(RetryTask, task=task, requested_by=session.caller.name)
     await session.herd.connection.command(command, task)
     return accepted(task, f"/tasks/{task}")
+
+
+def _shown(profile: Profile) -> Profile:
+    """Without values and paths of the operator's, which no task needs to know."""
+    return profile.model_copy(update={"env": {}, "forward_env": frozenset(), "mounts": ()})
 
 
 def _reason(body: BaseModel | None) -> str:

@@ -31,43 +31,60 @@ class TokenRequestHandler:
         return {CreateToken: self.create, ListTokens: self.tokens, RevokeToken: self.revoke}
 
     async def create(self, incoming: IncomingRequest[CreateToken]) -> TokenView:
-        """Create a token; those of the project that have expired are deleted."""
-        project, request = _one(incoming.project), incoming.request
+        """Create a token; what has expired in the project is deleted."""
+        project, request = one_project(incoming.project), incoming.request
         now = self._live.now()
         with available("tokens"):
-            stored = await self._of(project)
-            for one in stored:
-                if one.record.expires_at <= now:
-                    await self._live.tokens.remove(one)
-            found = existing(request, [one.record for one in stored if one.record.expires_at > now])
+            valid = await valid_of(self._live, project)
+            found = existing(request, [one.record for one in valid if one.record.kind == "token"])
             if found is not None:
                 return found.view()
             held, _ = await self._live.tokens.create(created(project, request, now))
         return held.record.view()
 
     async def tokens(self, incoming: IncomingRequest[ListTokens]) -> TokenList:
-        """The tokens of a project, or of all projects."""
+        """The tokens and sessions of a project, or of all projects."""
         with available("tokens"):
-            stored = await self._of(None if incoming.project == FLEET else incoming.project)
-        views = [one.record.view() for one in stored]
+            stored = await stored_of(self._live, None if incoming.project == FLEET else incoming.project)
+        views = [one.record.view() for one in stored if one.record.kind != "code"]
         return TokenList(tokens=sorted(views, key=lambda view: (view.project, view.name)))
 
     async def revoke(self, incoming: IncomingRequest[RevokeToken]) -> TokenView:
-        """Delete a token."""
-        project, name = _one(incoming.project), incoming.request.name
+        """Delete a token, and then its sessions: none is created after it is deleted (`SessionRequestHandler`)."""
+        project, name = one_project(incoming.project), incoming.request.name
         with available("tokens"):
-            named = [one for one in await self._of(project) if one.record.token == name]
+            named = [one for one in await stored_of(self._live, project) if one.record.token == name]
             if not named:
                 raise unknown("token", project, name)
-            for one in named:
-                if not await self._live.tokens.remove(one):
-                    raise StoreUnavailableError(f"token {name}: not deleted")
+            await remove_all(self._live, named)
+            digests = {one.record.sha256 for one in named}
+            stored = await stored_of(self._live, project)
+            await remove_all(self._live, [one for one in stored if one.record.issued_by in digests])
         return named[0].record.view()
 
-    async def _of(self, project: str | None) -> list[StoredRecord[TokenRecord]]:
-        keys = [key for key in await self._live.tokens.keys() if project in {None, key.partition(".")[0]}]
-        found = [await self._live.tokens.load_closed(key) for key in keys]
-        return [held for held in found if held]
+
+async def stored_of(live: LiveState, project: str | None) -> list[StoredRecord[TokenRecord]]:
+    """The tokens, sessions and codes of a project, or of all. Raises `StoreUnavailableError`."""
+    keys = [key for key in await live.tokens.keys() if project in {None, key.partition(".")[0]}]
+    found = [await live.tokens.load_closed(key) for key in keys]
+    return [held for held in found if held]
+
+
+async def valid_of(live: LiveState, project: str) -> list[StoredRecord[TokenRecord]]:
+    """The same that have not expired; the others are deleted. Raises `StoreUnavailableError`."""
+    now = live.now()
+    stored = await stored_of(live, project)
+    for one in stored:
+        if one.record.expires_at <= now:
+            await live.tokens.remove(one)
+    return [one for one in stored if one.record.expires_at > now]
+
+
+async def remove_all(live: LiveState, stored: list[StoredRecord[TokenRecord]]) -> None:
+    """Delete them. Raises `StoreUnavailableError` if one is not deleted."""
+    for one in stored:
+        if not await live.tokens.remove(one):
+            raise StoreUnavailableError(f"{one.record.kind} {one.record.token}: not deleted")
 
 
 def existing(request: CreateToken, tokens: list[TokenRecord]) -> TokenRecord | None:
@@ -92,7 +109,8 @@ def existing(request: CreateToken, tokens: list[TokenRecord]) -> TokenRecord | N
     return None
 
 
-def _one(project: str) -> str:
+def one_project(project: str) -> str:
+    """The project of a request, which names one. Raises `ContractError`."""
     if project == FLEET:
         raise ContractError(
             Code.INVALID_FIELD, "a token belongs to one project", field="project", remedy="name one with --project"

@@ -1,13 +1,14 @@
-"""An access token as it is stored in the bucket `tokens`."""
+"""An access token, a session or a code as it is stored in the bucket `tokens`. Pure."""
 
 from datetime import timedelta
 
 from pydantic import AwareDatetime
 
 from sandherd.contracts.events.base import Digest
-from sandherd.contracts.names import SafeName
-from sandherd.contracts.records import AccessRole
-from sandherd.contracts.requests import CreateToken, TokenView
+from sandherd.contracts.names import SafeName, new_name
+from sandherd.contracts.records import AccessRole, TokenKind
+from sandherd.contracts.requests import CreateCode, CreateToken, SignIn, TokenView
+from sandherd.contracts.requests.tokens import CODE_LIFETIME, SESSION_LIFETIME
 from spawner.records.record import Record
 
 
@@ -21,6 +22,10 @@ class TokenRecord(Record):
     created_at: AwareDatetime
     expires_at: AwareDatetime
     created_by: str | None = None
+    kind: TokenKind = "token"
+    user: str | None = None
+    issued_by: Digest | None = None
+    """The hash of the token that a session was created with, and ends with."""
 
     @property
     def name(self) -> str:
@@ -45,6 +50,8 @@ class TokenRecord(Record):
             created_at=self.created_at,
             expires_at=self.expires_at,
             created_by=self.created_by,
+            kind=self.kind,
+            user=self.user,
         )
 
 
@@ -58,4 +65,51 @@ def created(project: str, request: CreateToken, now: AwareDatetime) -> TokenReco
         created_at=now,
         expires_at=now + timedelta(seconds=request.lifetime_seconds),
         created_by=request.created_by,
+    )
+
+
+def code_of(project: str, request: CreateCode, now: AwareDatetime) -> TokenRecord:
+    """The record of a one-time code."""
+    return TokenRecord(
+        project=project,
+        token=new_name("code"),
+        sha256=request.sha256,
+        role=request.role,
+        created_at=now,
+        expires_at=now + timedelta(seconds=CODE_LIFETIME),
+        kind="code",
+        user=request.user,
+    )
+
+
+def session_of(proof: TokenRecord, sha256: str, now: AwareDatetime) -> TokenRecord:
+    """The record of a session for the holder of a token or code; it does not outlive the token."""
+    expires_at = now + timedelta(seconds=SESSION_LIFETIME)
+    by_token = proof.kind == "token"
+    return TokenRecord(
+        project=proof.project,
+        token=new_name("session"),
+        sha256=sha256,
+        role=proof.role,
+        created_at=now,
+        expires_at=min(expires_at, proof.expires_at) if by_token else expires_at,
+        created_by=f"token:{proof.token}" if by_token else None,
+        kind="session",
+        user=f"token:{proof.token}" if by_token else proof.user,
+        issued_by=proof.sha256 if by_token else None,
+    )
+
+
+def session_of_user(project: str, request: SignIn, now: AwareDatetime) -> TokenRecord:
+    """The record of a session for a user of the OpenID provider."""
+    return TokenRecord(
+        project=project,
+        token=new_name("session"),
+        sha256=request.sha256,
+        role=request.role,
+        created_at=now,
+        expires_at=now + timedelta(seconds=SESSION_LIFETIME),
+        created_by="OpenID provider",
+        kind="session",
+        user=request.user,
     )

@@ -111,4 +111,4 @@ def _file(host: ForgeHost, folder: Path) -> str | None:
         return None
     except (OSError, UnicodeError) as error:
         kind = type(error).__name__
-    raise ForgeError(ForgeFault.UNAVAILABLE, f"SANDHERD_FORGE_TOKENS: {file} can't be read ({kind})")
+    raise ForgeError(ForgeFault.UNAVAILABLE, f"the file {file.name} of SANDHERD_FORGE_TOKENS can't be read ({kind})")

@@ -60,7 +60,7 @@ def _problems(hosts: Iterable[ForgeHost], settings: Settings) -> list[str]:
         try:
             key.read_bytes()
         except OSError as error:
-            found.append(f"SANDHERD_GITHUB_APP_KEY: {key} can't be read ({type(error).__name__})")
+            found.append(f"the file of SANDHERD_GITHUB_APP_KEY can't be read ({type(error).__name__})")
     return list(dict.fromkeys([*found, *_signing_problems(settings)]))
 
 

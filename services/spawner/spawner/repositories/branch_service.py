@@ -60,6 +60,7 @@ class BranchService:
             mirror_limits(settings),
             max_lfs_mb=settings.max_lfs_mb,
             blobless=settings.mirror_filter == "blob:none",
+            shared=settings.share_mirrors,
         )
         return cls(
             live,

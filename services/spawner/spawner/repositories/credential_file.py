@@ -36,7 +36,7 @@ def read_credentials(file: Path | None) -> Iterator[Credential]:
         with file.open(encoding="utf-8") as opened:
             lines: Sequence[str] = opened.read(_MAX_FILE).splitlines()
     except (OSError, UnicodeError) as error:
-        problem = f"SANDHERD_GIT_CREDENTIALS: {file} can't be read ({type(error).__name__})"
+        problem = f"the file of SANDHERD_GIT_CREDENTIALS can't be read ({type(error).__name__})"
         raise GitError(GitFault.UNAVAILABLE, problem) from None
     for line in lines:
         try:

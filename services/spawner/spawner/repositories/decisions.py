@@ -108,8 +108,14 @@ def received(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> B
         return record
     if record.state is not BranchState.LIVE:
         return _too_late(record, commits, record.state, now)
-    waiting = (*(one for one in record.received if one.sandbox != commits.sandbox), commits)[-MAX_RECEIVED:]
+    replaced = () if commits.partial else [one for one in record.received if _replaces(commits, one)]
+    waiting = (*(one for one in record.received if one not in replaced), commits)[-MAX_RECEIVED:]
     return record.model_copy(update={"received": waiting, "updated_at": now})
+
+
+def _replaces(later: ReceivedCommits, earlier: ReceivedCommits) -> bool:
+    """Whether the later save of a sandbox has what the earlier one has. A push waits for its own result."""
+    return earlier.sandbox == later.sandbox and not earlier.partial
 
 
 def saved(
@@ -132,7 +138,7 @@ def saved(
     commit, bundle = (signed.commit, signed.bundle) if signed else (commits.commit, commits.bundle)
     changes = {
         "commit": commit,
-        "unsigned": commits.commit if signed else None,
+        "unsigned": commits.commit if commit != commits.commit else None,
         "bundle": bundle,
         "objects_in": _with_objects(record, commits) if with_objects else record.objects_in,
         "size": size,
@@ -222,14 +228,15 @@ def push_begun(record: BranchRecord, commit: str, now: datetime) -> BranchRecord
     """The branch whose commit is now pushed for the first time."""
     if record.commit != commit or record.pushed is not None:
         return record
-    return record.model_copy(update={"tried": commit, "updated_at": now})
+    before = (*record.tried_before, *([record.tried] if record.tried else []))[-MAX_RECEIVED:]
+    return record.model_copy(update={"tried": commit, "tried_before": before, "updated_at": now})
 
 
 def renamed(record: BranchRecord, branch: str, now: datetime) -> BranchRecord:
     """The branch that is pushed under another name."""
     if record.pushed is not None:
         return record
-    return record.model_copy(update={"pushed_as": branch, "tried": None, "updated_at": now})
+    return record.model_copy(update={"pushed_as": branch, "tried": None, "tried_before": (), "updated_at": now})
 
 
 def pushed(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
@@ -243,6 +250,7 @@ def pushed(record: BranchRecord, commit: str, now: datetime) -> BranchRecord:
     changes = {
         "pushed": commit,
         "tried": None,
+        "tried_before": (),
         "push_wanted": not done,
         "objects_in": () if done else record.objects_in,
         "problem": None,

@@ -54,6 +54,8 @@ class RepositoryHosts:
     protects: Protects | None = None
     lfs_origins: frozenset[str] = frozenset()
     """Where else objects of Git LFS may be."""
+    proxies: bool = False
+    """Whether sandboxes can reach repositories by the git proxy."""
 
     @classmethod
     def of(
@@ -61,7 +63,9 @@ class RepositoryHosts:
     ) -> Self:
         """From the settings."""
         origins, lfs_origins = _origins(settings.repository_hosts), _origins(settings.lfs_hosts)
-        return cls(origins, credentials or NoCredentials(), protects, lfs_origins)
+        return cls(
+            origins, credentials or NoCredentials(), protects, lfs_origins, proxies=settings.git_proxy_url is not None
+        )
 
     def refusal(self, repository: Repository) -> Refusal | None:
         """Why a task may not name this repository, or None."""
@@ -69,6 +73,8 @@ class RepositoryHosts:
             return Refusal("checkout is set by the spawner only", FIELD)
         if (problem := git_problem()) is not None:
             return Refusal(problem, FIELD)
+        if repository.git_proxy and not self.proxies:
+            return Refusal("this herd has no git proxy (SANDHERD_GIT_PROXY_URL)", f"{FIELD}.git_proxy")
         if repository.url is None or origin_of(repository.url) in self.origins:
             return None
         hosts = ", ".join(sorted(origin.removeprefix("https://") for origin in self.origins)) or "no host"

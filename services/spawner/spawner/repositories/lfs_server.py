@@ -154,7 +154,7 @@ class LfsServer:
                 problem = f"{origin_of(url)} is not permitted (SANDHERD_LFS_HOSTS)"
                 raise GitError(GitFault.REFUSED, f"Git LFS: {problem}")
             async with self._session.request(
-                method, url, headers=headers, data=body, allow_redirects=False, proxy=_proxy(url), timeout=_TIMES
+                method, url, headers=headers, data=body, allow_redirects=False, proxy=machine_proxy(url), timeout=_TIMES
             ) as response:
                 if method != "GET" or response.status not in _MOVED:
                     yield response
@@ -189,7 +189,7 @@ def new_session() -> aiohttp.ClientSession:
     )
 
 
-def _proxy(url: str) -> str | None:
+def machine_proxy(url: str) -> str | None:
     """The machine's proxy, as git has it."""
     parts = urlsplit(url)
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)

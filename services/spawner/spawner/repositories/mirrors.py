@@ -5,7 +5,6 @@ A mirror is a cache: what a branch's record names can be restored from its repos
 
 import asyncio
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -16,6 +15,7 @@ from typing import Final
 
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.repositories import Repository, Submodule
+from sandherd.telemetry import logs
 from spawner.repositories.artifacts import ArtifactMissingError, BranchArtifacts
 from spawner.repositories.garbage import collect_garbage
 from spawner.repositories.git import DEFAULT_LIMITS, GitError, GitFault, GitLimits
@@ -24,11 +24,13 @@ from spawner.repositories.lfs import LfsObjects, has_objects, remove_unused, res
 from spawner.repositories.lfs_pointers import Pointer
 from spawner.repositories.mirror import NO_COMMIT, Accept, Mirror, folder_bytes
 from spawner.repositories.mirror_limits import UNLIMITED, MirrorLimits, collection_is_due
-from spawner.repositories.paths import SCRATCH, mirror_path, mirrors_of
+from spawner.repositories.mirror_seed import mirrors_beside, seed
+from spawner.repositories.paths import SCRATCH, mirror_path, mirrors_of, scratch_folder
 from spawner.repositories.record import BranchRecord, repository_key
 from spawner.repositories.submodules import SubmoduleFetcher
 
 _MIB: Final = 1024 * 1024
+_log: Final = logs.get("mirrors")
 MAX_BUNDLE: Final = 1024 * _MIB
 """Maximum bytes of a bundle."""
 FreeSpace = Callable[[str], Awaitable[None]]
@@ -48,8 +50,13 @@ class Mirrors:
         *,
         max_lfs_mb: int = 1024,
         blobless: bool = False,
+        shared: bool = False,
     ) -> None:
-        """`max_mb`: the maximum size of one mirror; `limits`: of all mirrors of a project."""
+        """`max_mb`: the maximum size of one mirror; `limits`: of all mirrors of a project.
+
+        `shared`: a new mirror begins with what another project's has.
+        """
+        self._shared = shared
         self.folder, self._hosts, self._artifacts = folder, hosts, artifacts
         self._submodules = SubmoduleFetcher(hosts)
         self._blobless = blobless
@@ -68,9 +75,8 @@ class Mirrors:
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """A folder for files of any size, beside the mirrors: the temporary folder may be small, or memory."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self.folder, prefix=SCRATCH) as folder:
-            yield Path(folder)
+        with scratch_folder(self.folder) as folder:
+            yield folder
 
     def remove_scratch(self, before: float) -> None:
         """Remove the scratch folders that a killed spawner left before this time, in seconds since the epoch."""
@@ -107,6 +113,8 @@ class Mirrors:
         mirror = self.of(project, repository_key(repository))
         if not mirror.path.exists():
             await self._require_space(project)
+            if self._shared and repository.url is not None:
+                await self._seed(mirror, repository.url)
         if repository.url is not None:
             await self._fetch(mirror, repository.url)
         elif repository.bundle is not None:
@@ -115,6 +123,15 @@ class Mirrors:
         await self.check_size(mirror)  # branches that were overwritten or deleted leave their objects
         mirror.mark_used()
         return mirror
+
+    async def _seed(self, mirror: Mirror, url: str) -> None:
+        """Begin with what another project's mirror has; without that, all is fetched from the repository."""
+        for path in (await asyncio.to_thread(mirrors_beside, mirror.path))[:1]:
+            try:
+                if await seed(mirror, self.at(path), self._hosts, url):
+                    _log.info("mirror begins with another project's", directory=str(mirror.path))
+            except GitError as error:
+                _log.info("mirror of another project not used", error=str(error))
 
     async def _require_space(self, project: str) -> None:
         """Raise `GitError` if the project may have no more mirrors, also without those that are no longer needed."""
@@ -257,7 +274,8 @@ class Mirrors:
         at its forges before: the commits of submodules, and the objects of Git LFS.
         """
         url, since = _url(record), (record.base_commit, record.commit)
-        await self._submodules.check(mirror, *since, url)
+        if await self._submodules.check(mirror, *since, url):
+            await self.check_size(mirror)
         await self._lfs.upload(mirror, *since, url, partial(self._find_objects, mirror, record))
         expected = record.pushed or NO_COMMIT
         push = partial(mirror.push, branch=record.remote_branch, expected=expected, commit=record.commit)

@@ -1,5 +1,8 @@
 """Where the mirrors of repositories are."""
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -21,3 +24,11 @@ def mirrors_of(folder: Path, project: str) -> list[Path]:
 def mirror_path(folder: Path, project: str, repository: str) -> Path:
     """The mirror of a repository, by the name under which its project's tasks share it."""
     return folder / project / f"{sha256(repository.encode()).hexdigest()[:32]}.git"
+
+
+@contextmanager
+def scratch_folder(folder: Path) -> Iterator[Path]:
+    """A folder for files of any size, beside the mirrors: the temporary folder may be small, or memory."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=SCRATCH) as made:
+        yield Path(made)

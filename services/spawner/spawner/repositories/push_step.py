@@ -56,7 +56,7 @@ class PushStep:
         """
         remote, now = await mirror.remote_branches(), self._live.now()
         at = remote.get(record.remote_branch)
-        if at is not None and at == record.tried:
+        if at is not None and at in record.tries:
             return partial(decisions.pushed, commit=at, now=now)
         if record.pushed_as is None and collides(record.remote_branch, {name.casefold() for name in remote}):
             known = (view for view in self._live.branch_index.views() if view.project == record.project)

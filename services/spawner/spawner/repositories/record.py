@@ -27,10 +27,12 @@ class ReceivedCommits(BaseModel):
     task: SafeName
     commit: str
     bundle: ArtifactRef
+    partial: bool = False
+    """Whether the bundle has only what comes after the branch as it was: it is of a push, and not of a save."""
 
 
 class SignedCommits(BaseModel):
-    """What the spawner has made of a bundle by signing its commits."""
+    """What the spawner has made of a bundle: by signing its commits, or by adding what a partial one leaves out."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -74,6 +76,8 @@ class BranchRecord(Record):
     """The commit that was pushed last."""
     tried: str | None = None
     """The commit whose first push was begun: a repository that has it as this branch got it from here."""
+    tried_before: tuple[str, ...] = ()
+    """Commits whose first push was begun earlier: the git of a spawner that was killed may still complete it."""
     pushed_as: str | None = None
     """The name of the repository's branch, if that of the same name is not this one."""
     bundle: ArtifactRef | None = None
@@ -118,6 +122,11 @@ class BranchRecord(Record):
     def remote_branch(self) -> str:
         """The name of the repository's branch."""
         return self.pushed_as or self.branch
+
+    @property
+    def tries(self) -> frozenset[str]:
+        """The commits whose first push was begun."""
+        return frozenset({*self.tried_before, *([self.tried] if self.tried else [])})
 
     @property
     def key(self) -> str:

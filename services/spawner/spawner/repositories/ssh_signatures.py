@@ -35,7 +35,7 @@ def read_signing_key(file: Path) -> Sign:
         return _signing(key)
     except Exception as error:  # noqa: BLE001  # of the file or cryptography; its text may have parts of the key
         kind = type(error).__name__
-    problem = f"SANDHERD_SIGNING_KEY: {file} is no Ed25519 or RSA key of OpenSSH without a passphrase ({kind})"
+    problem = f"the file of SANDHERD_SIGNING_KEY is no Ed25519 or RSA key of OpenSSH without a passphrase ({kind})"
     raise GitError(GitFault.UNAVAILABLE, problem, of_machine=True)
 
 

@@ -52,17 +52,19 @@ class SubmoduleFetcher:
             depth += 1
         return found
 
-    async def check(self, mirror: Mirror, base: str, commit: str, url: str | None) -> None:
+    async def check(self, mirror: Mirror, base: str, commit: str, url: str | None) -> bool:
         """Raise `GitError` if a commit names one of a submodule that the submodule's repository does not have.
 
-        Looks at what has changed since `base`, in mirrors that have submodules.
+        Looks at what has changed since `base`, in mirrors that have submodules. Returns whether any was fetched.
         """
         if not await mirror.run("for-each-ref", "--count=1", REFS):
-            return
+            return False
+        fetched = False
         changed = await _changed_links(mirror, base, commit)
         for submodule in await self._named(mirror, commit, None, url) if changed else ():
             if submodule.path in changed:
-                await self._have(mirror, submodule)
+                fetched |= await self._have(mirror, submodule)
+        return fetched
 
     async def _named(
         self, mirror: Mirror, commit: str, inside: Submodule | None, url: str | None
@@ -74,10 +76,10 @@ class SubmoduleFetcher:
         links = await _links(mirror, commit, [module.get("path", "") for module in modules.values()])
         return submodule_choice.chosen(modules, links, inside=inside, url=url, origins=self._hosts.origins)
 
-    async def _have(self, mirror: Mirror, submodule: Submodule) -> None:
-        """Fetch the submodule, unless its commit is in the mirror by a fetch from the same URL."""
+    async def _have(self, mirror: Mirror, submodule: Submodule) -> bool:
+        """Fetch the submodule, unless its commit is in the mirror by a fetch from the same URL: then False."""
         if await _is_fetched(mirror, submodule):
-            return
+            return False
 
         async def fetch(remote: RemoteRepository) -> None:
             await _fetch(mirror, remote, submodule)
@@ -87,6 +89,7 @@ class SubmoduleFetcher:
         except GitError as error:
             problem = f"submodule {submodule.path!r}, {submodule.url}: {error}"
             raise GitError(error.fault, problem, of_machine=error.of_machine) from error
+        return True
 
 
 def pinned(submodule: Submodule) -> str:

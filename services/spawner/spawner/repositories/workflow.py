@@ -180,8 +180,8 @@ class BranchWorkflow:
     async def _signed(
         self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits, commit: str
     ) -> SignedCommits | None:
-        """The bundle of a branch that has another commit than its sandbox; None: both have the same one."""
-        if commit == commits.commit:
+        """The bundle of a branch that has another commit than its sandbox, or that was pushed by it; else None."""
+        if commit == commits.commit and not commits.partial:
             return None
         with self._mirrors.scratch() as folder:
             file = folder / "bundle"

@@ -75,6 +75,8 @@ class SandboxPlan:
     stop_grace: float
     """Seconds between the request to the worker to end and killing it."""
     traceparent: str | None = None
+    git_proxy: str | None = None
+    """The URL of the git proxy, if its task uses that: its network has to permit it, as the broker."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -208,7 +208,8 @@ class WorkerStarter:
         return self.launch is not None and policy.mode != "host"
 
     def _network(self, plan: SandboxPlan) -> NetworkPolicy:
-        return self.networks.policy(plan.spec.profile, plan.nats_url)
+        more = [plan.git_proxy] if plan.git_proxy else []
+        return self.networks.policy(plan.spec.profile, plan.nats_url, *more)
 
     def _paths(self, place: SandboxDirectory) -> environment.Paths:
         return environment.paths(place, inside=self.launch is not None)

@@ -19,6 +19,7 @@ from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxP
 from spawner.sandboxes import telemetry_environment
 from spawner.sandboxes.credentials import Mint
 from spawner.sandboxes.decisions import JOINER_MARGIN, joiner_end
+from spawner.sandboxes.git_proxy_access import GitProxyAccess, repository_url
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.record import TaskRecord
 
@@ -53,10 +54,12 @@ class SandboxPlans:
     """The folder of the mirrors of repositories."""
     collector: str | None = None
     """The endpoint to which agents export telemetry, if they may."""
+    git_proxy: GitProxyAccess | None = None
+    """How sandboxes whose tasks want it reach their repository."""
 
     @classmethod
-    def of(cls, settings: Settings, own: Mapping[str, str]) -> Self:
-        """From the settings and the spawner's own variables."""
+    def of(cls, settings: Settings, own: Mapping[str, str], seed: str) -> Self:
+        """From the settings, the spawner's own variables, and the seed of its signing key of workers."""
         return cls(
             nats_url=settings.nats_url,
             tls=_tls_files(settings),
@@ -69,6 +72,7 @@ class SandboxPlans:
             own=own,
             repositories=mirrors_folder(settings.home),
             collector=settings.sandbox_otlp_endpoint,
+            git_proxy=GitProxyAccess.of(settings, seed),
         )
 
     def make(
@@ -88,9 +92,13 @@ class SandboxPlans:
             task=sandbox.task,
             attempt=sandbox.attempt,
             fence=sandbox.fence_of(held.revision),
-            spec=self._with_own(
-                with_named_values(spec, sandbox.values), telemetry_environment.variables(self.collector, sandbox)
+            spec=self._with_proxy(
+                self._with_own(
+                    with_named_values(spec, sandbox.values), telemetry_environment.variables(self.collector, sandbox)
+                ),
+                sandbox,
             ),
+            git_proxy=self.git_proxy.url if self.git_proxy and repository_url(spec) else None,
             limits=sandbox.limits,
             mounts=self._profile(spec).mounts,
             repository=self._mirror(spec, sandbox),
@@ -126,6 +134,18 @@ class SandboxPlans:
         return spec.model_copy(
             update={"env": {**plain, **forwarded, **spec.env}, "secret_env": frozenset({*spec.secret_env, *forwarded})}
         )
+
+    def _with_proxy(self, spec: SandboxSpec, sandbox: SandboxRecord) -> SandboxSpec:
+        """The spec with what git in the sandbox needs for the proxy, if its task wants that and there is one."""
+        url = repository_url(spec)
+        if self.git_proxy is None or url is None or not isinstance(spec, TaskSpec) or spec.repository is None:
+            return spec
+        names = (sandbox.project, sandbox.sandbox)
+        secrets = self.git_proxy.secrets(*names)
+        env = {**spec.env, **self.git_proxy.variables(url, spec.env, *names), **secrets}
+        repository = spec.repository.model_copy(update={"git_proxy": False})  # a worker of an older version refuses it
+        update = {"env": env, "secret_env": frozenset({*spec.secret_env, *secrets}), "repository": repository}
+        return spec.model_copy(update=update)
 
     def joiner_seconds(self, sandbox: SandboxRecord, now: datetime) -> float:
         """The sandbox's remaining lifetime plus a margin for recovery; for an expired one only the margin."""

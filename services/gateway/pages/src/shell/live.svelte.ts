@@ -1,6 +1,7 @@
 /** The tab's one stream of events, and who receives them. */
 
-import { type Connection, type LiveEvent, LiveStream } from "../api/live";
+import { type Connection, type Listener, type LiveEvent, LiveStream } from "../api/live";
+import { SharedStream, type Stream } from "../api/shared";
 
 export interface Receiver {
   event?(event: LiveEvent): void;
@@ -12,8 +13,10 @@ const PROJECT = "/events/stream";
 
 class Live {
   connection = $state.raw<Connection>("connecting");
-  #stream: LiveStream | null = null;
+  #stream: Stream | null = null;
   #url = "";
+  /** Whose events they are: tabs of another session do not share them. */
+  audience = "";
   #receivers = new Set<Receiver>();
   #signedOut: () => void = () => undefined;
 
@@ -39,27 +42,26 @@ class Live {
     const refresh = () => {
       for (const receiver of this.#receivers) receiver.refresh?.();
     };
-    this.#stream = new LiveStream(
-      url,
-      {
-        event: (event) => {
-          for (const receiver of this.#receivers) receiver.event?.(event);
-        },
-        ready: () => {
-          if (!begun) refresh();
-          begun = true;
-        },
-        resync: () => {
-          begun = true;
-          refresh();
-        },
-        state: (state) => {
-          this.connection = state;
-          if (state === "signed-out") this.#signedOut();
-        },
+    const listener: Listener = {
+      event: (event) => {
+        for (const receiver of this.#receivers) receiver.event?.(event);
       },
-      after,
-    );
+      ready: () => {
+        if (!begun) refresh();
+        begun = true;
+      },
+      resync: () => {
+        begun = true;
+        refresh();
+      },
+      state: (state) => {
+        this.connection = state;
+        if (state === "signed-out") this.#signedOut();
+      },
+    };
+    const open = (own: Listener, position: string) => new LiveStream(url, own, position);
+    // All tabs of a project share a stream; the events of one sandbox are read behind the position that its page has.
+    this.#stream = sandbox === null ? new SharedStream(`sandherd ${this.audience}`, listener, open) : open(listener, after);
   }
 
   stop(): void {

@@ -1,33 +1,28 @@
 /** Who uses this page: the session of the browser, and its end. */
 
-import { ApiError, get } from "../api/client";
+import { ApiError, get, type Reply } from "../api/client";
 import { live } from "./live.svelte";
 import { router } from "./router.svelte";
 
 const RANKS = ["read", "work", "approve", "operate"] as const;
 export type Role = (typeof RANKS)[number];
 
-export interface Session {
-  project: string;
-  name: string;
-  role: Role;
-  expires_at: string | null;
-}
+export type Session = Reply<"get_session">;
 
 class CurrentSession {
-  /** Undefined until it is known; null if nobody is signed in. */
+  /** Undefined until it is known; null without a session. */
   current = $state.raw<Session | null | undefined>(undefined);
   problem = $state.raw<ApiError | null>(null);
 
   /** Find out who uses the page. */
   async load(): Promise<void> {
     try {
-      this.current = (await get("get_session" as never, {})) as Session;
+      this.current = await get<"get_session">("/session");
+      live.audience = `${this.current.project} ${this.current.name}`;
       this.problem = null;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       if (error.signedOut) this.end();
-      else if (error.status === 404) this.current = { project: "", name: "token", role: "operate", expires_at: null };
       else this.problem = error;
     }
   }
@@ -43,7 +38,7 @@ class CurrentSession {
     live.stop();
     if (router.route.page === "sign-in") return;
     const here = location.pathname + location.search;
-    router.go(`/sign-in${here === "/" ? "" : `?return=${encodeURIComponent(here)}`}`, true);
+    router.go(`/sign-in${here === "/" ? "" : `?next=${encodeURIComponent(here)}`}`, true);
   }
 }
 

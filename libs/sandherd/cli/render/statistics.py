@@ -1,0 +1,64 @@
+"""The tables of `sandherd overview` and `stats`."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sandherd.cli.options import Format
+from sandherd.cli.render import console
+from sandherd.cli.render.table import Column
+from sandherd.cli.stderr import complain
+from sandherd.client.terminal_text import write_text
+from sandherd.contracts.requests import ProjectOverview, RateBucket, Statistics, StatisticsList
+from sandherd.counted import counted
+
+_NEEDS: Final = ("NEEDS", "TASK", Column("SANDBOX", 2), Column("SINCE", 2), Column("WHAT", 3, cut=True))
+_RATES: Final = ("FROM", "EVENTS", "TURNS", "CALLS", "ERRORS", "COST")
+_SHOWN_BUCKETS: Final = 30
+_BUCKETS: Final = (60, 300, 900, 3600, 14_400, 86_400)
+
+
+def bucket_of(seconds: int) -> int:
+    """The length of buckets in seconds, so that there are about thirty of them. Pure."""
+    return next((one for one in _BUCKETS if seconds <= one * _SHOWN_BUCKETS), _BUCKETS[-1])
+
+
+def show_project(found: ProjectOverview, output: Format) -> None:
+    """Show the state of a project."""
+    if output.is_json:
+        console.document(output, found)
+        return
+    wide = output is Format.WIDE
+    console.facts({"tasks": _states(found.tasks), "sandboxes": _states(found.sandboxes)})
+    if found.needs:
+        write_text("")
+        rows = [(one.kind, one.task, one.approval_id or one.sandbox, one.since, one.text) for one in found.needs]
+        console.table(_NEEDS, rows, wide=wide)
+    if found.need_count > len(found.needs):
+        complain(f"{counted(found.need_count, 'need')}, of which {len(found.needs)} are shown")
+    write_text("")
+    console.table(_RATES, [_rate(one) for one in found.buckets], wide=wide)
+
+
+def _states(states: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {state}" for state, number in sorted(states.items())) or "none"
+
+
+def _rate(bucket: RateBucket) -> list[object]:
+    counts: list[object] = [bucket.events, bucket.turns, bucket.tool_calls, bucket.errors]
+    return [bucket.begins_at, *counts, console.money(bucket.cost_micro_usd)]
+
+
+def show_statistics(found: StatisticsList, by: str, output: Format) -> None:
+    """Show statistics by groups, with their total below."""
+    header = (by.upper(), "COST", "TURNS", "CALLS", "ERRORS", "INPUT", "OUTPUT", Column("CACHE", 2))
+    rows = [_row(group.group or "-", group) for group in found.groups]
+    total = [_row("total", found.total)] if rows and output in {Format.TABLE, Format.WIDE} else []
+    document = {"by": by, **found.model_dump(exclude_none=True, include={"since", "group_count", "total", "groups"})}
+    console.answer(output, document, header, [*rows, *total])
+    if found.group_count > len(found.groups) and not output.shows_truncation:
+        complain(f"there are {counted(found.group_count, 'group')}; set a higher --limit; the total is of all")
+
+
+def _row(name: str, one: Statistics) -> list[object]:
+    counts: list[object] = [one.turns, one.tool_calls, one.errors, one.input_tokens, one.output_tokens]
+    return [name, console.money(one.cost_micro_usd), *counts, one.cache_read_tokens + one.cache_write_tokens]

@@ -1,0 +1,135 @@
+"""Requests to event-ingest for numbers of a project: its state and rates at present, and statistics of the history."""
+
+from datetime import timedelta
+from typing import Annotated, ClassVar, Final, Literal, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from sandherd.contracts.model import Count, MicroDollars, Model, Moment
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests.base import Request
+from sandherd.contracts.requests.usage import MAX_GROUPS, Usage
+
+StatisticGroup = Literal["task", "project", "harness", "model", "day"]
+"""What statistics are grouped by: days are of UTC."""
+MAX_BUCKETS: Final = 1000
+MAX_NEEDS: Final = 100
+RATE_DAYS: Final = 31
+"""For how many days rates are stored."""
+
+
+class Statistics(Usage):
+    """Tokens and cost, with what agents did for them."""
+
+    turns: Count = 0
+    """Turns that began."""
+    tool_calls: Count = 0
+    errors: Count = 0
+    """Events `agent.error`, `agent.stream_error`, `agent.iteration_failed` and `agent.failed`."""
+
+
+class GroupStatistics(Statistics):
+    """The statistics of one group."""
+
+    group: str | None = None
+    """The task, project, harness, model, or day (`2026-11-20`); None: there is none."""
+    project: SafeName | None = None
+    """For a task: its project."""
+
+
+class StatisticsList(Model):
+    """Statistics by groups, the most expensive first; days in their order."""
+
+    groups: list[GroupStatistics]
+    total: Statistics
+    """Of all groups, also of those beyond the limit."""
+    group_count: Count
+    """How many groups there are, with those beyond the limit."""
+    since: Moment | None = None
+    """The earliest time of what is counted; None: all that the history has."""
+
+
+class AskStatistics(Request[StatisticsList]):
+    """Count turns, tool calls and errors, and add up tokens and cost.
+
+    Events of a sandbox belong to the task that the spawner gave it. By model, what has no model itself belongs to the
+    model that its sandbox used last.
+    """
+
+    Answer: ClassVar[type[BaseModel]] = StatisticsList
+    type: ClassVar[str] = "event-ingest.statistics"
+    by: StatisticGroup = "task"
+    tasks: list[SafeName] = Field(default_factory=list, max_length=MAX_GROUPS)
+    """Only these tasks; empty: any."""
+    since: Moment | None = None
+    until: Moment | None = None
+    limit: Annotated[int, Field(ge=1, le=MAX_GROUPS)] = 100
+    """Maximum number of groups."""
+
+
+class RateBucket(Model):
+    """What arrived within one interval of time, by the clock of the database."""
+
+    begins_at: Moment
+    events: Count = 0
+    turns: Count = 0
+    tool_calls: Count = 0
+    errors: Count = 0
+    cost_micro_usd: MicroDollars = 0
+
+
+class UserNeed(Model):
+    """What waits for a user: an approval to decide, a paused sandbox to resume, or a task that has failed."""
+
+    kind: Literal["approval", "paused", "failed"]
+    project: SafeName
+    task: SafeName | None = None
+    sandbox: SafeName | None = None
+    approval_id: str | None = None
+    since: Moment
+    text: str = ""
+    """The tool of an approval, or why the task failed, cut off at 300 characters."""
+
+
+class ProjectOverview(Model):
+    """The state of a project: how many tasks and sandboxes are in each state, rates over time, what needs a user."""
+
+    tasks: dict[str, Count]
+    """By state: all that have not ended, and those that were submitted within the interval."""
+    sandboxes: dict[str, Count]
+    """By state: all that have not ended, and those that were requested within the interval."""
+    needs: list[UserNeed]
+    """Approvals first, then paused sandboxes, then tasks that failed within the interval; of each the oldest first."""
+    need_count: Count
+    """How many there are, with those beyond the limit."""
+    buckets: list[RateBucket]
+    """Oldest first; intervals without events are left out."""
+    bucket_seconds: Count
+    since: Moment
+    until: Moment
+
+
+class AskOverview(Request[ProjectOverview]):
+    """Show the state of a project, and rates of the last hours or days."""
+
+    Answer: ClassVar[type[BaseModel]] = ProjectOverview
+    type: ClassVar[str] = "event-ingest.overview"
+    seconds: Annotated[int, Field(ge=60, le=RATE_DAYS * 86_400)] = 3600
+    """The interval, which ends now."""
+    bucket_seconds: Annotated[int, Field(ge=60, le=86_400)] = 60
+    """A multiple of 60."""
+    needs: Annotated[int, Field(ge=0, le=MAX_NEEDS)] = 50
+    """Maximum number of `needs`."""
+
+    @model_validator(mode="after")
+    def _check_buckets(self) -> Self:
+        if self.bucket_seconds % 60:
+            raise ValueError("bucket_seconds: not a multiple of 60")
+        if self.seconds > self.bucket_seconds * MAX_BUCKETS:
+            raise ValueError(f"bucket_seconds: more than {MAX_BUCKETS} buckets; choose longer ones")
+        return self
+
+    @property
+    def interval(self) -> timedelta:
+        """How long it is."""
+        return timedelta(seconds=self.seconds)

@@ -1,0 +1,51 @@
+"""The request to event-ingest for what an agent and its users wrote, what it called, and what came back."""
+
+from typing import ClassVar, Final, Literal
+
+from pydantic import BaseModel
+
+from sandherd.contracts.model import Count, Model, Moment
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests.base import Page, Request
+
+MAX_TEXT: Final = 20_000
+"""Maximum characters of an entry's text; the event has the complete text, or refers to it."""
+TranscriptKind = Literal["input", "thought", "message", "call", "result", "edit", "error", "end"]
+"""An input to the agent, its thoughts and messages, calls and their results, edits, errors, and the attempt's end."""
+
+
+class TranscriptEntry(Model):
+    """An entry of a transcript, made from one event. Its text is what a sandbox wrote: show it as plain text."""
+
+    stream_sequence: Count
+    """Of the event."""
+    time: Moment
+    kind: TranscriptKind
+    turn: Count = 0
+    text: str = ""
+    cut: bool = False
+    """Whether the text is only the beginning."""
+    title: str | None = None
+    """Of a call its tool, of an edit its file, of an input its sender."""
+    tool_use_id: str | None = None
+    is_error: bool = False
+
+
+class Transcript(Model):
+    """Entries in the requested order."""
+
+    entries: list[TranscriptEntry]
+    next_cursor: str | None = None
+
+
+class AskTranscript(Request[Transcript], Page):
+    """List the messages, calls, results and edits of the agent in a sandbox, oldest first unless `newest_first`."""
+
+    Answer: ClassVar[type[BaseModel]] = Transcript
+    type: ClassVar[str] = "event-ingest.transcript"
+    sandbox: SafeName
+    thoughts: bool = True
+    """Whether to include thoughts."""
+    results: bool = True
+    """Whether to include results of calls."""
+    newest_first: bool = False

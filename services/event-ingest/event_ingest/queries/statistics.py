@@ -1,0 +1,199 @@
+"""`statistics` and `overview`: what agents did and spent, and what the state of a project is."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from event_ingest.database import Connection
+from event_ingest.queries.pages import Conditions, project_filter
+from event_ingest.rows import ERRORS
+from sandherd.contracts.events.agent import AgentTurnStarted, AgentUsage
+from sandherd.contracts.events.tools import AgentToolUse
+from sandherd.contracts.model import MAX_WHOLE
+from sandherd.contracts.requests import (
+    AskOverview,
+    AskStatistics,
+    GroupStatistics,
+    ProjectOverview,
+    RateBucket,
+    Statistics,
+    StatisticsList,
+    Usage,
+    UserNeed,
+)
+from sandherd.contracts.requests.statistics import StatisticGroup
+from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, SandboxState, TaskState
+
+_FIRST_PARAMETER: Final = 2
+_SPENT: Final = tuple(Usage.model_fields)
+_DONE: Final = {"turns": (AgentTurnStarted.type,), "tool_calls": (AgentToolUse.type,), "errors": ERRORS}
+"""The counts that are numbers of events, and the types of those."""
+_COUNTED: Final = (*_SPENT, *_DONE)
+
+
+def _listed(values: Any) -> str:
+    return ", ".join(f"'{value}'" for value in values)
+
+
+_TYPES: Final = _listed((AgentTurnStarted.type, AgentToolUse.type, *ERRORS))
+_DAY: Final = "to_char(e.time at time zone 'UTC', 'YYYY-MM-DD')"
+_GROUPS: Final[dict[StatisticGroup, str]] = {
+    "project": "p.project",
+    "task": "b.task",
+    "harness": "t.harness",
+    "model": "p.model",
+    "day": "p.day",
+}
+# At most what a reply can state: a sandbox may report any amount, and must not break the sums of others.
+_AMOUNTS: Final = ", ".join(f"sum(coalesce((data ->> '{name}')::numeric, 0)) as {name}" for name in _SPENT)
+_NUMBERS: Final = ", ".join(
+    f"sum(number) filter (where type in ({_listed(types)})) as {name}" for name, types in _DONE.items()
+)
+_SUMS: Final = ", ".join(f"least(sum(coalesce({name}, 0)), {MAX_WHOLE}) as {name}" for name in _COUNTED)
+_TOTALS: Final = ", ".join(f"least(sum({name}) over (), {MAX_WHOLE})::bigint as total_{name}" for name in _COUNTED)
+_NO_AMOUNTS: Final = ", ".join("0::numeric" for _ in _SPENT)
+_NO_NUMBERS: Final = ", ".join("0::numeric" for _ in _DONE)
+
+
+async def count_statistics(
+    connection: Connection, request: AskStatistics, project: str, _budget: int
+) -> StatisticsList:
+    """The statistics by groups; at most `MAX_GROUPS` short rows, which fit in a reply."""
+    of_events, of_tasks = _conditions(request, project)
+    statement = _statement(request.by, str(of_events), str(of_tasks))
+    rows = await connection.fetch(statement, request.limit, *of_events.values, *of_tasks.values)
+    total = {name: int(rows[0][f"total_{name}"]) for name in _COUNTED} if rows else {}
+    return StatisticsList(
+        groups=[_group(row) for row in rows],
+        total=Statistics(**total),
+        group_count=rows[0]["group_count"] if rows else 0,
+        since=request.since,
+    )
+
+
+def _conditions(request: AskStatistics, project: str) -> tuple[Conditions, Conditions]:
+    """Conditions for events, and those for their tasks, with the next placeholders."""
+    of_events = Conditions(_FIRST_PARAMETER)
+    if project_filter(project) is not None:
+        of_events.add("e.project = {}", project)
+    if request.since is not None:
+        of_events.add("e.time >= {}", request.since)
+    if request.until is not None:
+        of_events.add("e.time < {}", request.until)
+    of_tasks = Conditions(_FIRST_PARAMETER + len(of_events.values))
+    if request.tasks:
+        of_tasks.add("b.task = any({}::text[])", request.tasks)
+    return of_events, of_tasks
+
+
+def _statement(by: StatisticGroup, of_events: str, of_tasks: str) -> str:
+    day = _DAY if by == "day" else "null::text"
+    project = "p.project" if by == "task" else "null::text"
+    order = "grouped asc" if by == "day" else "cost_micro_usd desc, input_tokens desc, tool_calls desc, grouped asc"
+    return f"""
+with reported as materialized (
+    select e.project, e.entity, e.time, {day} as day, e.envelope -> 'data' as data
+    from events e where e.type = '{AgentUsage.type}' {of_events}
+), spent as (
+    select project, entity, day, left(data ->> 'model', 100) as model, max(time) as last_at, {_AMOUNTS}
+    from reported group by 1, 2, 3, 4
+), done as (
+    select e.project, e.entity, {day} as day, e.type, count(*) as number
+    from events e where e.type in ({_TYPES}) {of_events} group by 1, 2, 3, 4
+), last_model as (
+    select distinct on (project, entity) project, entity, model from spent order by project, entity, last_at desc
+), parts as (
+    select project, entity, day, model, {", ".join(_SPENT)}, {_NO_NUMBERS} from spent
+    union all
+    select d.project, d.entity, d.day, m.model, {_NO_AMOUNTS}, {_NUMBERS}
+    from done d left join last_model m using (project, entity) group by 1, 2, 3, 4
+), grouped as (
+    select {_GROUPS[by]} as grouped, {project} as of_project, {_SUMS}
+    from parts as p (project, entity, day, model, {", ".join(_COUNTED)})
+    left join sandboxes b on b.project = p.project and b.sandbox = p.entity
+    left join tasks t on t.project = b.project and t.task = b.task
+    where true {of_tasks}
+    group by 1, 2
+)
+select *, {_TOTALS}, count(*) over () as group_count from grouped order by {order} limit $1
+"""  # noqa: S608  # constant names and placeholders
+
+
+def _group(row: Any) -> GroupStatistics:
+    sums = {name: int(row[name]) for name in _COUNTED}
+    return GroupStatistics(group=row["grouped"], project=row["of_project"], **sums)
+
+
+_UNFINISHED_TASKS: Final = _listed(sorted(set(TaskState) - TASK_ENDED))
+_ENDED_SANDBOXES: Final = _listed(sorted(SANDBOX_ENDED, reverse=True))
+_UNFINISHED_SANDBOXES: Final = f"state not in ({_ENDED_SANDBOXES})"
+_OF_PROJECT: Final = "($1::text is null or project = $1)"
+_TASKS_BY_STATE: Final = f"""
+select state, count(*) as number from (
+    select state from tasks where {_OF_PROJECT} and state in ({_UNFINISHED_TASKS})
+    union all
+    select state from tasks where {_OF_PROJECT} and submitted_at >= $2 and state in ({_listed(sorted(TASK_ENDED))})
+) as counted group by state
+"""  # noqa: S608  # constant names
+_SANDBOXES_BY_STATE: Final = f"""
+select state, count(*) as number from (
+    select state from sandboxes where {_OF_PROJECT} and {_UNFINISHED_SANDBOXES}
+    union all
+    select state from sandboxes where {_OF_PROJECT} and requested_at >= $2 and state in ({_ENDED_SANDBOXES})
+) as counted group by state
+"""  # noqa: S608  # constant names
+_BUCKETS: Final = f"""
+select date_bin(make_interval(secs => $3), minute, 'epoch') as begins_at, sum(events)::bigint as events,
+    sum(turns)::bigint as turns, sum(tool_calls)::bigint as tool_calls, sum(errors)::bigint as errors,
+    least(sum(cost_micro_usd), {MAX_WHOLE})::bigint as cost_micro_usd
+from event_rates where {_OF_PROJECT} and minute >= $2 group by 1 order by 1
+"""  # noqa: S608  # constant names
+# What is first in the order is first in the list; each kind is limited, so that a kind with many rows is not sorted.
+_NEEDS: Final = f"""
+with pending as (
+    select 1 as rank, 'approval' as kind, a.project, b.task, a.sandbox, a.approval as approval_id,
+        a.requested_at as since, left(a.tool, 300) as text
+    from approvals a left join sandboxes b using (project, sandbox)
+    where a.state = 'pending' and a.requested_at is not null and ($1::text is null or a.project = $1)
+), paused as (
+    select 2, 'paused', project, task, sandbox, null, state_at, left(reason, 300) from sandboxes
+    where {_OF_PROJECT} and {_UNFINISHED_SANDBOXES} and state = '{SandboxState.PAUSED}'
+), failed as (
+    select 3, 'failed', project, task, sandbox, null, state_at, left(error, 300) from tasks
+    where {_OF_PROJECT} and submitted_at >= $2 and state = '{TaskState.FAILED}'
+)
+select *, count(*) over () as available from (
+    select * from pending union all select * from paused union all select * from failed
+) as need order by rank, since, sandbox limit $3
+"""  # noqa: S608  # constant names
+
+
+async def show_overview(connection: Connection, request: AskOverview, project: str, _budget: int) -> ProjectOverview:
+    """The state of a project. What it reads is bounded by what has not ended, the interval, and its buckets."""
+    until = datetime.now(UTC)
+    since = _first_bucket(until - request.interval, request.bucket_seconds)
+    scope = project_filter(project), since
+    needs = await connection.fetch(_NEEDS, *scope, max(1, request.needs))
+    return ProjectOverview(
+        tasks=await _by_state(connection, _TASKS_BY_STATE, scope),
+        sandboxes=await _by_state(connection, _SANDBOXES_BY_STATE, scope),
+        needs=[_need(row) for row in needs[: request.needs]],
+        need_count=needs[0]["available"] if needs else 0,
+        buckets=[RateBucket(**row) for row in await connection.fetch(_BUCKETS, *scope, float(request.bucket_seconds))],
+        bucket_seconds=request.bucket_seconds,
+        since=since,
+        until=until,
+    )
+
+
+def _first_bucket(since: datetime, seconds: int) -> datetime:
+    """The beginning of the bucket that a time is in. Pure."""
+    return since - timedelta(seconds=since.timestamp() % seconds)
+
+
+async def _by_state(connection: Connection, statement: str, scope: tuple[Any, ...]) -> dict[str, int]:
+    return {row["state"]: row["number"] for row in await connection.fetch(statement, *scope) if row["state"]}
+
+
+def _need(row: Any) -> UserNeed:
+    names = ("kind", "project", "task", "sandbox", "approval_id", "since")
+    return UserNeed(**{name: row[name] for name in names}, text=row["text"] or "")

@@ -1,0 +1,101 @@
+"""One sign-in: its state, nonce and PKCE verifier, which are derived from a secret in the browser's cookie. Pure.
+
+Replicas store no state: the browser with the cookie began the sign-in. Its project and page are in the state, too.
+"""
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Final, Self
+from urllib.parse import quote, unquote, urlencode
+
+COOKIE: Final = "__Host-sandherd-sign-in"
+"""The cookie with the secret of a sign-in that has begun."""
+SECONDS: Final = 600
+"""How long a sign-in may take."""
+_PAGE: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]{0,500}")
+_SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+class SignInError(Exception):
+    """A sign-in is refused. `reason` is for the page; the text is for the log, and has no value of a token."""
+
+    reason = "state"
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A sign-in to a project, or to the only one of the user, which ends at a page of the gateway."""
+
+    secret: str
+    project: str
+    page: str
+
+    @classmethod
+    def begun(cls, project: str | None, page: str | None) -> Self:
+        """A new one."""
+        return cls(secrets.token_urlsafe(32), project or "", local_page(page))
+
+    @classmethod
+    def of_cookie(cls, value: str) -> Self | None:
+        """The one that a browser has begun; None for an invalid cookie."""
+        parts = [unquote(part) for part in value.split(".")]
+        if len(parts) != 3 or not _SECRET.fullmatch(parts[0]):
+            return None
+        return cls(parts[0], parts[1], local_page(parts[2]))
+
+    def cookie(self) -> str:
+        """The value of the cookie."""
+        return ".".join(quote(part, safe="").replace(".", "%2E") for part in (self.secret, self.project, self.page))
+
+    @property
+    def state(self) -> str:
+        """What the provider returns unchanged."""
+        return self._derived("state", self.project, self.page)
+
+    @property
+    def nonce(self) -> str:
+        """What the ID token has to have."""
+        return self._derived("nonce")
+
+    @property
+    def verifier(self) -> str:
+        """The PKCE verifier: without it the code is worthless."""
+        return self._derived("verifier")
+
+    def request(self, endpoint: str, client_id: str, redirect_uri: str, scopes: list[str]) -> str:
+        """The URL of the provider that the browser is sent to."""
+        query = urlencode(
+            {
+                "response_type": "code",
+                "client_id": client_id,
+                "redirect_uri": redirect_uri,
+                "scope": " ".join(scopes),
+                "state": self.state,
+                "nonce": self.nonce,
+                "code_challenge": _encoded(hashlib.sha256(self.verifier.encode()).digest()),
+                "code_challenge_method": "S256",
+            }
+        )
+        return f"{endpoint}{'&' if '?' in endpoint else '?'}{query}"
+
+    def is_answered_by(self, state: str) -> bool:
+        """Whether a response is to this sign-in."""
+        return hmac.compare_digest(state.encode(), self.state.encode())
+
+    def _derived(self, *purpose: str) -> str:
+        return _encoded(hmac.digest(self.secret.encode(), "\0".join(purpose).encode(), "sha256"))
+
+
+def local_page(page: str | None) -> str:
+    """The path of a page of the gateway; `/` for anything else, such as another site or the API."""
+    if page is None or not _PAGE.fullmatch(page) or page.startswith("/api/"):
+        return "/"
+    return page
+
+
+def _encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

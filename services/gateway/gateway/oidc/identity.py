@@ -1,0 +1,112 @@
+"""Who an ID token is of, and what that user may do: the checks of OpenID Connect Core 3.1.3.7. Pure.
+
+Only signatures by asymmetric keys are accepted: an unsigned token, or one signed with a public text, is refused.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, cast
+
+from joserfc import jwt
+from joserfc.errors import BadSignatureError, InvalidKeyIdError, JoseError
+from joserfc.jwk import KeySet
+
+from gateway.access import RANK
+from gateway.oidc.flow import SignInError
+from sandherd.contracts.records import AccessRole
+
+ALGORITHMS: Final = (
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "Ed25519",
+    "EdDSA",
+)
+LEEWAY: Final = 60
+"""By how much the clocks of the provider and of the gateway may differ, in seconds."""
+_ADDRESS: Final = re.compile(r"[^\s@\x00-\x1f\x7f]{1,64}@[^\s@\x00-\x1f\x7f]{1,128}")
+
+
+class IdentityError(SignInError):
+    """The provider's response identifies no user."""
+
+    reason = "identity"
+
+
+class UnknownKeyError(IdentityError):
+    """An ID token is signed by none of the keys: perhaps by one that the provider has since the last look."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A user, and their groups."""
+
+    user: str
+    groups: frozenset[str]
+
+
+def identity_of(
+    id_token: str, keys: KeySet, *, issuer: str, client_id: str, nonce: str, groups_claim: str, now: datetime
+) -> Identity:
+    """The user of a valid ID token. Raises `IdentityError`; `UnknownKeyError` if none of the keys has signed it."""
+    try:
+        claims = jwt.decode(id_token, keys, algorithms=list(ALGORITHMS)).claims
+        _checks(issuer, client_id, nonce, now).validate(claims)
+    except (InvalidKeyIdError, BadSignatureError) as error:
+        raise UnknownKeyError("the ID token is signed by an unknown key") from error
+    except JoseError as error:
+        raise IdentityError(f"the ID token is invalid: {error.error}") from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise IdentityError(f"the ID token is invalid: {type(error).__name__}") from error
+    audience = claims["aud"]
+    several = isinstance(audience, list) and len(audience) > 1
+    if claims.get("azp", None if several else client_id) != client_id:
+        raise IdentityError("the ID token is for another client")
+    return Identity(_user(claims), _groups(claims.get(groups_claim)))
+
+
+def _checks(issuer: str, client_id: str, nonce: str, now: datetime) -> jwt.JWTClaimsRegistry:
+    return jwt.JWTClaimsRegistry(
+        now=int(now.timestamp()),
+        leeway=LEEWAY,
+        iss={"essential": True, "value": issuer},
+        aud={"essential": True, "value": client_id},
+        nonce={"essential": True, "value": nonce},
+        sub={"essential": True},
+        exp={"essential": True},
+        iat={"essential": True},
+    )
+
+
+def _user(claims: Mapping[str, Any]) -> str:
+    """The verified e-mail address, else the subject: a text that no token's name equals."""
+    address = claims.get("email")
+    if isinstance(address, str) and claims.get("email_verified") is True and _ADDRESS.fullmatch(address):
+        return address
+    return "oidc:" + "".join(character for character in claims["sub"] if character.isprintable())[:150]
+
+
+def _groups(found: Any) -> frozenset[str]:
+    if isinstance(found, str):
+        return frozenset({found})
+    return frozenset(one for one in found if isinstance(one, str)) if isinstance(found, list) else frozenset()
+
+
+def roles_of(grants: Iterable[str], groups: frozenset[str]) -> dict[str, AccessRole]:
+    """The highest role of a user in each project. `grants` are those of the settings, `group=project:role`."""
+    found: dict[str, AccessRole] = {}
+    for grant in grants:
+        group, _, permitted = grant.rpartition("=")
+        project, _, text = permitted.partition(":")
+        role = cast("AccessRole", text)
+        if group in groups and (project not in found or RANK[role] > RANK[found[project]]):
+            found[project] = role
+    return found

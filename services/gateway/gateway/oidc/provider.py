@@ -1,0 +1,154 @@
+"""The OpenID provider over HTTP: its configuration, its keys, and the exchange of a code for an ID token."""
+
+import json
+import math
+import time
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+
+from gateway.oidc.flow import SignInError
+from gateway.oidc.identity import IdentityError
+from sandherd.settings import Settings
+
+_FRESH: Final = 3600.0
+"""How long the configuration and the keys are used, in seconds."""
+_AGAIN: Final = 10.0
+"""Seconds between two reads of the keys because none of them has signed a token: they may have been rotated."""
+_TIMES: Final = aiohttp.ClientTimeout(total=10.0, connect=5.0)
+_MAX_BYTES: Final = 256 * 1024
+
+
+class ProviderError(SignInError):
+    """The provider does not respond, or not as OpenID Connect describes it."""
+
+    reason = "provider"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What the provider publishes about itself."""
+
+    authorization: str
+    token: str
+    keys: str
+    names_itself: bool
+    """Whether each response has the parameter `iss` (RFC 9207)."""
+    basic: bool
+    """Whether the client's secret is sent in a header, else in the form."""
+
+
+class Provider:
+    """The provider of the settings. Methods raise `ProviderError`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.issuer = settings.oidc_issuer or ""
+        self.client_id = settings.oidc_client_id or ""
+        self._secret_file = settings.oidc_client_secret_file
+        self._configuration: tuple[float, Configuration] | None = None
+        self._keys: tuple[float, KeySet] | None = None
+        self._read_again = -math.inf
+
+    async def configuration(self) -> Configuration:
+        """Its configuration, which is read once an hour."""
+        found, now = self._configuration, time.monotonic()
+        if found is None or now - found[0] > _FRESH:
+            document = await _fetched("GET", f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
+            found = (now, configuration_of(document, self.issuer))
+            self._configuration = found
+        return found[1]
+
+    async def keys(self, *, rotated: bool = False) -> KeySet:
+        """Its public keys; `rotated`: read again, as a token was signed by another one."""
+        found, now = self._keys, time.monotonic()
+        again = rotated and now - self._read_again > _AGAIN
+        if again:
+            self._read_again = now
+        if found is None or again or now - found[0] > _FRESH:
+            document = await _fetched("GET", (await self.configuration()).keys)
+            try:
+                found = (now, KeySet.import_key_set(document))  # type: ignore[arg-type]  # it is checked there
+            except (JoseError, ValueError, TypeError, KeyError) as error:
+                raise ProviderError(f"its keys are invalid: {type(error).__name__}") from error
+            self._keys = found
+        return found[1]
+
+    async def id_token(self, code: str, verifier: str, redirect_uri: str) -> str:
+        """The ID token for a code."""
+        configuration = await self.configuration()
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": redirect_uri,
+            "code_verifier": verifier,
+        }
+        headers, more = self._credential(basic=configuration.basic)
+        document = await _fetched("POST", configuration.token, data=form | more, headers=headers)
+        token = document.get("id_token")
+        if not isinstance(token, str):
+            raise ProviderError("there is no ID token in its response")
+        return token
+
+    def _credential(self, *, basic: bool) -> tuple[dict[str, str], dict[str, str]]:
+        """The headers, and the further fields of the form, by which the gateway authenticates itself."""
+        if self._secret_file is None:
+            return {}, {"client_id": self.client_id}
+        try:
+            secret = self._secret_file.read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise ProviderError(f"the client's secret can't be read: {type(error).__name__}") from error
+        if not basic:
+            return {}, {"client_id": self.client_id, "client_secret": secret}
+        pair = f"{quote(self.client_id, safe='')}:{quote(secret, safe='')}"
+        return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}, {}
+
+
+def configuration_of(document: Mapping[str, Any], issuer: str) -> Configuration:
+    """The configuration in this document. Raises `ProviderError` if it is another issuer's, or not safe to use."""
+    if document.get("issuer") != issuer:
+        raise ProviderError("its configuration is that of another issuer")
+    names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+    endpoints = [str(document.get(name, "")) for name in names]
+    for name, url in zip(names, endpoints, strict=True):
+        parts = urlsplit(url)
+        if not parts.hostname or (parts.scheme != "https" and not issuer.startswith("http://")):
+            raise ProviderError(f"{name} is not an https URL")
+    methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+    names_itself = document.get("authorization_response_iss_parameter_supported") is True
+    authorization, token, keys = endpoints
+    return Configuration(authorization, token, keys, names_itself, basic="client_secret_basic" in methods)
+
+
+async def _fetched(method: str, url: str, **options: Any) -> dict[str, Any]:
+    """The JSON object of a response. Redirects are not followed: a code would be sent to another place."""
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=_TIMES, trust_env=True) as session,
+            session.request(method, url, allow_redirects=False, **options) as response,
+        ):
+            body = await _limited(response)
+            if response.status in {400, 401} and method == "POST":
+                raise IdentityError("the provider refuses the code")
+            if response.status != 200:
+                raise ProviderError(f"it responds with {response.status}")
+        document = json.loads(body)
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError, RecursionError) as error:
+        raise ProviderError(type(error).__name__) from error
+    if not isinstance(document, dict):
+        raise ProviderError("its response is no JSON object")
+    return document
+
+
+async def _limited(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for piece in response.content.iter_chunked(65_536):
+        body += piece
+        if len(body) > _MAX_BYTES:
+            raise ProviderError("its response is too large")
+    return bytes(body)

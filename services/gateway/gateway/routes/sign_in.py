@@ -1,0 +1,128 @@
+"""Sign-in by an OpenID provider: the browser is sent there, and comes back with a code. A page shows refusals."""
+
+import hashlib
+from typing import Annotated, Any, Final
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import RedirectResponse, Response
+
+from gateway.access import AccessError, new_text
+from gateway.browsers import cookie_in, session_cookie
+from gateway.oidc.flow import COOKIE, SECONDS, Flow, SignInError
+from gateway.problems import problem_of, problem_response
+from gateway.routes.session import cookie_of, end_earlier, own_connection
+from gateway.sessions import Backend
+from sandherd.client.errors import HerdError
+from sandherd.contracts.errors import Code
+from sandherd.contracts.model import Model
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.records import AccessRole
+from sandherd.contracts.requests import SignIn
+from sandherd.telemetry import logs
+
+router: Final = APIRouter(tags=["session"])
+_PUBLIC: Final[dict[str, Any]] = {"security": []}
+_log: Final = logs.get("sign_in")
+Text = Annotated[str | None, Query(max_length=4096)]
+
+
+class SignInMethods(Model):
+    """How a browser can sign in, besides by a token and by `sandherd open`."""
+
+    oidc: bool
+    """Whether there is an OpenID provider: its sign-in begins at `/api/v1/sign-in/oidc`."""
+
+
+@router.get("/sign-in", openapi_extra=_PUBLIC)
+async def sign_in_methods(request: Request) -> SignInMethods:
+    """How a browser can sign in. Needs no credential."""
+    backend: Backend = request.app.state.backend()
+    return SignInMethods(oidc=backend.oidc is not None)
+
+
+@router.get("/sign-in/oidc", status_code=303, response_class=Response, openapi_extra=_PUBLIC)
+async def begin_oidc(
+    request: Request, project: SafeName | None = None, page: Annotated[str | None, Query(alias="next")] = None
+) -> Response:
+    """Send the browser to the OpenID provider. `next` is the page that it returns to."""
+    backend: Backend = request.app.state.backend()
+    if backend.oidc is None:
+        return problem_response(problem_of(Code.NOT_FOUND, "there is no OpenID provider", remedy="sign in by a token"))
+    flow = Flow.begun(project, page)
+    try:
+        url = await backend.oidc.address(flow, request.headers.get("host", ""))
+    except SignInError as error:
+        return _refused(error, flow.page)
+    return _redirect(url, session_cookie(flow.cookie(), SECONDS, COOKIE))
+
+
+@router.get("/sign-in/oidc/callback", status_code=303, response_class=Response, openapi_extra=_PUBLIC)
+async def end_oidc(
+    request: Request, state: Text = None, code: Text = None, iss: Text = None, error: Text = None
+) -> Response:
+    """The provider sends the browser here. It gets a session, and is sent to the page where it began."""
+    backend: Backend = request.app.state.backend()
+    page = "/"
+    try:
+        flow = _begun(request, state)
+        page = flow.page
+        return await _finished(backend, request, flow, code if error is None else None, iss)
+    except SignInError as refusal:
+        return _refused(refusal, page)
+
+
+async def _finished(backend: Backend, request: Request, flow: Flow, code: str | None, iss: str | None) -> Response:
+    if backend.oidc is None:
+        raise SignInError("there is no OpenID provider")
+    identity = await backend.oidc.identity(flow, request.headers.get("host", ""), code=code, issuer=iss)
+    roles = backend.oidc.roles(identity)
+    project = flow.project or (next(iter(roles)) if len(roles) == 1 else "")
+    if project not in roles:
+        return _redirect(_page(flow.page, projects=",".join(sorted(roles))), _no_flow())
+    text = new_text("session", project)
+    await end_earlier(backend, request)
+    return _redirect(flow.page, await _created(backend, project, roles[project], identity.user, text), _no_flow())
+
+
+async def _created(backend: Backend, project: str, role: AccessRole, user: str, text: str) -> str:
+    """The cookie of a new session."""
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    try:
+        created = await own_connection(backend, project).request(SignIn(sha256=digest, role=role, user=user))
+    except HerdError as error:
+        raise SignInError(error.problem.message) from error
+    return cookie_of(created, text)
+
+
+def _begun(request: Request, state: str | None) -> Flow:
+    """The sign-in that this browser has begun. Raises `SignInError` if the response is to another one, or to none."""
+    try:
+        cookie = cookie_in(request.headers, COOKIE)
+    except AccessError as error:
+        raise SignInError(error.problem.message) from error
+    flow = None if cookie is None else Flow.of_cookie(cookie)
+    if flow is None or state is None or not flow.is_answered_by(state):
+        raise SignInError("this browser has begun no such sign-in")
+    return flow
+
+
+def _refused(error: SignInError, page: str) -> Response:
+    _log.warning("sign-in refused", reason=error.reason, error=str(error))
+    return _redirect(_page(page, error=error.reason), _no_flow())
+
+
+def _page(page: str, **more: str) -> str:
+    """The sign-in page, with what it shows in the fragment."""
+    return f"/sign-in#{urlencode({'next': page, **more})}"
+
+
+def _redirect(url: str, *cookies: str) -> Response:
+    response = RedirectResponse(url, 303)
+    for cookie in cookies:
+        response.headers.append("Set-Cookie", cookie)
+    return response
+
+
+def _no_flow() -> str:
+    return session_cookie("", 0, COOKIE)

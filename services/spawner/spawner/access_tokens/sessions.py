@@ -1,0 +1,127 @@
+"""Answers requests about browsers' sessions of the HTTP API: codes, and their exchange for a session."""
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.requests import CreateCode, CreateSession, EndSession, Request, SignIn, SignInCode, TokenView
+from sandherd.service.requests import Answerer, IncomingRequest
+from sandherd.settings import Settings
+from spawner.access_tokens.answers import one_project, remove_all, valid_of
+from spawner.access_tokens.record import TokenRecord, code_of, session_of, session_of_user
+from spawner.live_state import LiveState
+from spawner.records.availability import available
+from spawner.records.store import StoredRecord
+
+ANSWERED: Final[Mapping[type[Request[Any]], int]] = {CreateCode: 1, CreateSession: 1, EndSession: 1, SignIn: 1}
+"""The requests handled here, and the maximum of each that a replica handles concurrently."""
+MAX_CODES: Final = 20
+"""Maximum one-time codes of a project that are valid at the same time."""
+MAX_SESSIONS: Final = 200
+"""Maximum sessions of a project."""
+SESSIONS_OF_ONE: Final = 20
+"""Maximum sessions of one user: a further one ends the oldest."""
+_AGAIN: Final = "sign in again, with a valid token or with `sandherd open`"
+
+
+class SessionRequestHandler:
+    """The handlers of requests about sessions. Raise `ContractError`."""
+
+    def __init__(self, live: LiveState, settings: Settings) -> None:
+        self._live = live
+        self._url = settings.gateway_url
+        self._has_provider = settings.oidc_issuer is not None
+
+    @property
+    def handlers(self) -> dict[type[Request[Any]], Answerer]:
+        """The handlers, one for each request in `ANSWERED`."""
+        return {
+            CreateCode: self.create_code,
+            CreateSession: self.create,
+            EndSession: self.end,
+            SignIn: self.sign_in,
+        }
+
+    async def create_code(self, incoming: IncomingRequest[CreateCode]) -> SignInCode:
+        """Store a one-time code; what has expired in the project is deleted."""
+        project, now = one_project(incoming.project), self._live.now()
+        with available("tokens"):
+            valid = await valid_of(self._live, project)
+            if sum(one.record.kind == "code" for one in valid) >= MAX_CODES:
+                text = f"the project has {MAX_CODES} codes that are not used"
+                raise ContractError(Code.REFUSED, text, remedy="retry in a minute")
+            held, _ = await self._live.tokens.create(code_of(project, incoming.request, now))
+        return SignInCode(expires_at=held.record.expires_at, url=self._url)
+
+    async def create(self, incoming: IncomingRequest[CreateSession]) -> TokenView:
+        """Create a session for the holder of a token or code. A code is deleted first, so that it is used once."""
+        project, request = one_project(incoming.project), incoming.request
+        key = f"{project}.{hashlib.sha256(request.proof.encode()).hexdigest()}"
+        with available("tokens"):
+            held = await self._live.tokens.load_closed(key)
+            proof = proved(held.record if held else None, self._live.now())
+            if held and proof.kind == "code" and not await self._live.tokens.remove(held):
+                raise _refused("the code was used already")
+            created = await self._create(session_of(proof, request.sha256, self._live.now()))
+            if proof.kind == "token" and await self._live.tokens.load_closed(key) is None:
+                await remove_all(
+                    self._live, [created]
+                )  # it was revoked meanwhile, perhaps before this session was seen
+                raise _refused("the access token was revoked")
+        return created.record.view()
+
+    async def sign_in(self, incoming: IncomingRequest[SignIn]) -> TokenView:
+        """Create a session for a user whom the gateway has identified, if the settings name a provider for that."""
+        project = one_project(incoming.project)
+        if not self._has_provider:
+            text = "there is no OpenID provider"
+            raise ContractError(Code.REFUSED, text, remedy="set SANDHERD_OIDC_ISSUER for the spawner, too")
+        with available("tokens"):
+            created = await self._create(session_of_user(project, incoming.request, self._live.now()))
+        return created.record.view()
+
+    async def end(self, incoming: IncomingRequest[EndSession]) -> TokenView:
+        """Delete a session."""
+        project = one_project(incoming.project)
+        with available("tokens"):
+            held = await self._live.tokens.load_closed(f"{project}.{incoming.request.sha256}")
+            if held is None or held.record.kind != "session":
+                raise ContractError(Code.NOT_FOUND, "there is no such session", remedy="it has ended")
+            await remove_all(self._live, [held])
+        return held.record.view()
+
+    async def _create(self, session: TokenRecord) -> StoredRecord[TokenRecord]:
+        valid = await valid_of(self._live, session.project)
+        await remove_all(self._live, surplus(session, [one for one in valid if one.record.kind == "session"]))
+        held, new = await self._live.tokens.create(session)
+        if not new:
+            raise _refused("the session exists already")
+        return held
+
+
+def proved(record: TokenRecord | None, now: datetime) -> TokenRecord:
+    """What entitles to a session: a token or code that is valid now. Raises `ContractError`."""
+    if record is None or record.kind == "session":
+        raise _refused("the token or code is unknown, was used, or was revoked")
+    if record.expires_at <= now:
+        raise _refused(f"the {record.kind} has expired")
+    return record
+
+
+def surplus(session: TokenRecord, others: list[StoredRecord[TokenRecord]]) -> list[StoredRecord[TokenRecord]]:
+    """The sessions that end for a new one: the oldest of its user.
+
+    Raises `ContractError` if the project has too many.
+    """
+    own = sorted((one for one in others if one.record.user == session.user), key=lambda one: one.record.created_at)
+    ended = own[: max(0, len(own) + 1 - SESSIONS_OF_ONE)]
+    if len(others) - len(ended) >= MAX_SESSIONS:
+        text = f"the project has {MAX_SESSIONS} sessions"
+        raise ContractError(Code.REFUSED, text, remedy="end one with `sandherd tokens revoke`")
+    return ended
+
+
+def _refused(text: str) -> ContractError:
+    return ContractError(Code.REFUSED, text, remedy=_AGAIN)

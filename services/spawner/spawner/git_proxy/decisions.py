@@ -1,0 +1,90 @@
+"""Who may use the proxy, and what became of a push, as pure functions of records."""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from sandherd.contracts.events.branch import BranchRefused
+from sandherd.contracts.states import SANDBOX_ENDED, BranchState, SandboxState
+from spawner.repositories.record import BranchRecord, ReceivedCommits
+from spawner.sandboxes.git_proxy_access import repository_url
+from spawner.sandboxes.record import SandboxRecord
+from spawner.tasks.record import TaskRecord
+
+_AT_WORK: Final = frozenset({SandboxState.SPAWNING, SandboxState.RUNNING}) - SANDBOX_ENDED
+_PUSHES: Final = 20
+_WINDOW: Final = 600.0
+"""Pushes of one sandbox in this number of seconds: each is checked, stored and pushed by the spawner."""
+
+
+def works_on(sandbox: SandboxRecord | None, task: TaskRecord | None) -> str | None:
+    """The id of the branch that this sandbox works on by the proxy, of the current attempt of its task; else None."""
+    if sandbox is None or sandbox.state not in _AT_WORK or task is None or task.sandbox != sandbox.sandbox:
+        return None
+    return task.branch if repository_url(task.spec) is not None else None
+
+
+def head_of(branch: BranchRecord) -> str:
+    """The branch's commit as its sandbox has it: not the one that the spawner has signed."""
+    return branch.unsigned or branch.commit
+
+
+def refusal(branch: BranchRecord) -> str | None:
+    """Why nothing can be pushed to this branch now, or None."""
+    if branch.state is not BranchState.LIVE or branch.delete_wanted:
+        return "the branch was deleted"
+    if not branch.push:
+        return "the task leaves pushes to its user (push: false)"
+    return None
+
+
+def denied(branch: BranchRecord, sandbox: str, reason: str) -> BranchRefused:
+    """The event of a push that was refused before its commits were read."""
+    return BranchRefused(
+        repository=branch.repository, branch=branch.branch, reason=f"push of {sandbox} by the git proxy: {reason}"
+    )
+
+
+@dataclass(frozen=True)
+class PushResult:
+    """What became of a push. `problem`: why the forge does not have it; None: it has."""
+
+    problem: str | None = None
+
+
+def result_of(branch: BranchRecord, commits: ReceivedCommits) -> PushResult | None:
+    """What became of the commits that were received by a push; None: it is not known yet."""
+    if commits in branch.received:
+        return None
+    if commits.commit not in (branch.commit, branch.unsigned):
+        return PushResult(branch.problem or "the commits were refused")
+    if branch.pushed == branch.commit:
+        return PushResult()
+    return None if branch.push_wanted else PushResult(f"saved, but {branch.problem or 'not pushed'}")
+
+
+def late(branch: BranchRecord | None, commits: ReceivedCommits) -> str:
+    """What a client gets if the result is not known in time."""
+    if branch is None:
+        return "the branch was deleted"
+    done = "saved" if commits not in branch.received else "received"
+    return f"{done}, and pushed as soon as possible: {branch.problem or 'it takes long'}"
+
+
+class PushQuota:
+    """How often each sandbox pushes. `now` is of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, deque[float]] = {}
+
+    def admits(self, sandbox: str, now: float) -> bool:
+        """Count a push; returns whether it is permitted."""
+        for name in [name for name, times in self._times.items() if times[-1] <= now - _WINDOW]:
+            del self._times[name]
+        times = self._times.setdefault(sandbox, deque())
+        while times and times[0] <= now - _WINDOW:
+            times.popleft()
+        if len(times) >= _PUSHES:
+            return False
+        times.append(now)
+        return True

@@ -1,0 +1,138 @@
+"""One request to the proxy and its response, over ASGI: limited in size, and in the time between two parts."""
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import IO, Any, Final
+
+from spawner.git_proxy.push_protocol import HEAD, ProtocolError, content_length
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_PIECE: Final = 256 * 1024
+_IDLE: Final = 60.0
+"""Seconds without a part of the body, or in which a part of the response is not read."""
+
+
+class HttpError(Exception):
+    """The request is refused with this status; git shows the text to its user."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class DisconnectedError(Exception):
+    """The client has closed the connection."""
+
+
+class Body:
+    """The body of a request, decompressed if it was compressed. Methods raise `HttpError` above the limit in bytes."""
+
+    def __init__(self, receive: Receive, limit: int, *, compressed: bool) -> None:
+        self._receive, self._left = receive, limit
+        self._inflate = zlib.decompressobj(_GZIP) if compressed else None
+        self._packed, self._buffer, self._more = b"", bytearray(), True
+
+    async def lines(self, maximum: int) -> Sequence[bytes]:
+        """The lines up to a flush, at most `maximum`. Raises `ProtocolError`."""
+        found: list[bytes] = []
+        while length := content_length(await self._exactly(HEAD)):
+            if len(found) == maximum:
+                raise ProtocolError(f"at most {maximum} refs can be named in a push")
+            found.append(await self._exactly(length))
+        return found
+
+    async def into(self, file: IO[bytes]) -> int:
+        """Write what is left to a file; returns its bytes."""
+        size = 0
+        while self._buffer or await self._fill():
+            await asyncio.to_thread(file.write, bytes(self._buffer))
+            size += len(self._buffer)
+            self._buffer.clear()
+        return size
+
+    async def whole(self) -> bytes:
+        """All of it."""
+        while await self._fill():
+            pass
+        return bytes(self._buffer)
+
+    async def _exactly(self, size: int) -> bytes:
+        while len(self._buffer) < size:
+            if not await self._fill():
+                raise ProtocolError("the request ends too early")
+        found = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return found
+
+    async def _fill(self) -> bool:
+        """Have more in the buffer, if there is more."""
+        while True:
+            part = self._inflated() if self._packed else b""
+            if part:
+                self._left -= len(part)
+                if self._left < 0:
+                    raise HttpError(413, "the request is too large (SANDHERD_MAX_REPOSITORY_MB)")
+                self._buffer += part
+                return True
+            if not self._more:
+                return False
+            self._packed = await self._next()
+
+    def _inflated(self) -> bytes:
+        """The next part, of limited size: a small body may become a large one."""
+        if self._inflate is None:
+            part, self._packed = self._packed, b""
+            return part
+        if self._inflate.eof:
+            raise HttpError(400, "the request has more than one compressed part")
+        try:
+            part = self._inflate.decompress(self._packed, _PIECE)
+        except zlib.error:
+            raise HttpError(400, "the request is not compressed as it states") from None
+        self._packed = self._inflate.unconsumed_tail or self._inflate.unused_data
+        return part
+
+    async def _next(self) -> bytes:
+        try:
+            async with asyncio.timeout(_IDLE):
+                message = await self._receive()
+        except TimeoutError:
+            raise HttpError(408, "the request was not received in time") from None
+        if message["type"] == "http.disconnect":
+            raise DisconnectedError
+        self._more = message.get("more_body", False)
+        return bytes(message.get("body", b""))
+
+
+class Response:
+    """The response, sent in parts."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+
+    async def begin(self, status: int, content_type: str, *headers: tuple[str, str]) -> None:
+        """Send the status and the headers."""
+        fixed = (("content-type", content_type), ("cache-control", "no-cache"), *headers)
+        encoded = [(name.encode(), value.encode()) for name, value in fixed]
+        self.begun = True
+        await self._sent({"type": "http.response.start", "status": status, "headers": encoded})
+
+    async def part(self, content: bytes, *, more: bool = True) -> None:
+        """Send a part of the body."""
+        await self._sent({"type": "http.response.body", "body": content, "more_body": more})
+
+    async def whole(self, status: int, content_type: str, content: bytes, *headers: tuple[str, str]) -> None:
+        """Send all of it."""
+        await self.begin(status, content_type, ("content-length", str(len(content))), *headers)
+        await self.part(content, more=False)
+
+    async def _sent(self, message: MutableMapping[str, Any]) -> None:
+        try:
+            async with asyncio.timeout(_IDLE):
+                await self._send(message)
+        except TimeoutError:
+            raise DisconnectedError from None

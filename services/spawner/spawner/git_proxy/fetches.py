@@ -1,0 +1,120 @@
+"""Forwards a sandbox's fetch to its repository, with the forge's credential, and the response back.
+
+A request of its own is sent, with nothing of the sandbox's but the body and the version of the protocol: so no header
+or path of a sandbox reaches the forge. No text of a failed response reaches the sandbox: it may contain the credential.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import aiohttp
+
+from spawner.git_proxy.exchange import Body, HttpError, Response
+from spawner.git_proxy.routes import Service
+from spawner.repositories.git import GitError, GitFault, RemoteRepository
+from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.lfs_server import machine_proxy
+
+MAX_REQUEST: Final = 8 * 1024 * 1024
+"""Maximum bytes of a request for objects: the commits that the sandbox has, and those that it wants."""
+_TIMES: Final = aiohttp.ClientTimeout(total=900.0, connect=10.0, sock_read=60.0)
+_PIECE: Final = 256 * 1024
+_VERSION: Final = "version=2"
+_SERVICE: Final = Service.FETCH
+_DENIED: Final = frozenset({401, 403})
+_OK: Final = 200
+_STATUS: Final[Mapping[GitFault, tuple[int, str]]] = {
+    GitFault.DENIED: (502, "the forge denies the spawner's credential for this repository"),
+    GitFault.NOT_FOUND: (404, "the forge has no such repository, or the spawner's credential does not see it"),
+    GitFault.UNAVAILABLE: (503, "the forge does not respond"),
+}
+_REFUSED: Final = (502, "the forge refuses the request")
+
+
+@dataclass(frozen=True)
+class _Request:
+    method: str
+    address: str
+    kind: str
+    """The type of the wanted response."""
+    version: bytes
+    content: bytes | None = None
+
+
+class FetchForwarder:
+    """Sends requests to forges. `max_bytes`: the maximum of one response."""
+
+    def __init__(self, hosts: RepositoryHosts, session: aiohttp.ClientSession, max_bytes: int) -> None:
+        self._hosts, self._session, self._max_bytes = hosts, session, max_bytes
+
+    async def list_refs(self, url: str, version: bytes, response: Response) -> None:
+        """The refs of the repository, or what its server can do. Raises `HttpError`."""
+        address = f"{url.rstrip('/')}/info/refs?service={_SERVICE}"
+        await self._forward(url, _Request("GET", address, f"application/x-{_SERVICE}-advertisement", version), response)
+
+    async def objects(self, url: str, version: bytes, body: Body, response: Response) -> None:
+        """The objects that the sandbox wants. Raises `HttpError`."""
+        address, content = f"{url.rstrip('/')}/{_SERVICE}", await body.whole()
+        wanted = _Request("POST", address, f"application/x-{_SERVICE}-result", version, content)
+        await self._forward(url, wanted, response)
+
+    async def _forward(self, url: str, request: _Request, response: Response) -> None:
+        try:
+            await self._hosts.use(url, partial(self._send, request, response))
+        except GitError as error:
+            if response.begun:
+                raise  # the connection is closed: git reports an incomplete response
+            status, text = _STATUS.get(error.fault, _REFUSED)
+            raise HttpError(status, text) from None
+
+    async def _send(self, request: _Request, response: Response, remote: RemoteRepository) -> None:
+        try:
+            async with self._session.request(
+                request.method, request.address, headers=_headers(remote, request), data=request.content,
+                allow_redirects=False, proxy=machine_proxy(request.address), timeout=_TIMES,
+            ) as received:  # fmt: skip
+                _require(received, request.kind)
+                await self._return(received, request.kind, response)
+                return
+        except TimeoutError:
+            failure = "no response in time"
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            failure = f"can't be reached ({type(error).__name__})"
+        # Raised here, so that the client's error, which has the request's headers, is no part of it.
+        raise GitError(GitFault.UNAVAILABLE, failure)
+
+    async def _return(self, received: aiohttp.ClientResponse, kind: str, response: Response) -> None:
+        await response.begin(_OK, kind)
+        size = 0
+        async for part in received.content.iter_chunked(_PIECE):
+            size += len(part)
+            if size > self._max_bytes:
+                raise GitError(GitFault.TOO_LARGE, "the response is too large (SANDHERD_MAX_REPOSITORY_MB)")
+            await response.part(part)
+        await response.part(b"", more=False)
+
+
+def _headers(remote: RemoteRepository, request: _Request) -> dict[str, str]:
+    headers = {"User-Agent": "git/2 (sandherd)", "Accept": "*/*"}
+    if request.content is not None:
+        headers |= {"Content-Type": f"application/x-{_SERVICE}-request", "Accept": request.kind}
+    if request.version == _VERSION.encode():
+        headers["Git-Protocol"] = _VERSION
+    if remote.credential is not None:
+        pair = f"{remote.credential.username}:{remote.credential.password}".encode()
+        headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+    return headers
+
+
+def _require(received: aiohttp.ClientResponse, kind: str) -> None:
+    """Raise `GitError` for any other response than the wanted one."""
+    if received.status in _DENIED:
+        raise GitError(GitFault.DENIED, f"status {received.status}")
+    if received.status == 404:  # HTTP's own number
+        raise GitError(GitFault.NOT_FOUND, "status 404")
+    if received.status != _OK or received.headers.get("Content-Type") != kind:
+        fault = GitFault.UNAVAILABLE if received.status >= 500 or received.status == 429 else GitFault.REFUSED
+        raise GitError(fault, f"status {received.status}")

@@ -1,0 +1,137 @@
+"""The part of git's push protocol that the proxy implements (gitprotocol-pack(5), version 0 over HTTP). All pure.
+
+Only what is needed to continue one branch is advertised. So git itself refuses anything else, and what a hostile client
+sends nevertheless is refused here.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+FLUSH: Final = b"0000"
+HEAD: Final = 4
+"""Bytes of a line's length."""
+MAX_LINE: Final = 65_520
+MAX_COMMANDS: Final = 8
+"""Maximum lines before the pack: one command is permitted, and some more are read to refuse each by its name."""
+NO_COMMIT: Final = "0" * 40
+HEADS: Final = "refs/heads/"
+_LENGTH: Final = re.compile(rb"[0-9a-f]{4}")
+_COMMAND: Final = re.compile(rb"([0-9a-f]{40}) ([0-9a-f]{40}) (refs/[\x21-\x7e]{1,400})")
+_CAPABILITIES: Final = ("report-status", "ofs-delta", "object-format=sha1")
+_IGNORED: Final = ("agent=", "session-id=")
+"""Capabilities with values that say what a client is."""
+_MAX_REASON: Final = 400
+
+
+class ProtocolError(Exception):
+    """The request is none of the protocol, or wants what was not advertised. The text is for its user."""
+
+
+@dataclass(frozen=True)
+class RefUpdate:
+    """One ref that the client wants to change."""
+
+    old: str
+    new: str
+    ref: str
+
+
+@dataclass(frozen=True)
+class PushCommands:
+    """What a push wants to change, and whether the client reads a report."""
+
+    updates: tuple[RefUpdate, ...] = ()
+    reports: bool = False
+
+
+def line(content: bytes) -> bytes:
+    """The content as one line of the protocol (pkt-line)."""
+    return f"{len(content) + HEAD:04x}".encode() + content
+
+
+def advertisement(branch: str, commit: str) -> bytes:
+    """The only ref that can be pushed, with its commit, and the only capabilities."""
+    capabilities = " ".join((*_CAPABILITIES, "agent=sandherd"))
+    ref = line(f"{commit} {HEADS}{branch}\0{capabilities}\n".encode())
+    return line(b"# service=git-receive-pack\n") + FLUSH + ref + FLUSH
+
+
+def content_length(head: bytes) -> int:
+    """The bytes that follow the four of a line's length; 0 for a flush. Raises `ProtocolError`."""
+    if head == FLUSH:
+        return 0
+    if not _LENGTH.fullmatch(head):
+        raise ProtocolError("a line has no valid length")
+    length = int(head, 16)
+    if not HEAD < length <= MAX_LINE:
+        raise ProtocolError("a line has a length that is not permitted")
+    return length - HEAD
+
+
+def commands_of(lines: Sequence[bytes]) -> PushCommands:
+    """The commands of the lines before the pack. Raises `ProtocolError`."""
+    if not lines:
+        return PushCommands()
+    first, _, capabilities = lines[0].partition(b"\0")
+    wanted = capabilities.decode("ascii", "replace").split()
+    for name in wanted:
+        if name not in _CAPABILITIES and not name.startswith(_IGNORED):
+            raise ProtocolError(f"{name[:40]!r} is not supported here")
+    updates = tuple(_update(text) for text in (first, *lines[1:]))
+    return PushCommands(updates, "report-status" in wanted)
+
+
+def _update(text: bytes) -> RefUpdate:
+    found = _COMMAND.fullmatch(text.removesuffix(b"\n"))
+    if found is None:
+        raise ProtocolError("a line is no change of a ref: signed and shallow pushes are not supported here")
+    old, new, ref = (part.decode("ascii") for part in found.groups())
+    return RefUpdate(old, new, ref)
+
+
+def refusals(pushed: PushCommands, branch: str, commit: str) -> Mapping[str, str]:
+    """Why refs can't be changed, for each one; empty: the push continues the branch, which is at this commit.
+
+    A push is refused as a whole: of several refs none is changed.
+    """
+    found = {one.ref: _refusal(one, f"{HEADS}{branch}", commit) for one in pushed.updates}
+    if not any(found.values()) and len(pushed.updates) > 1:
+        found = dict.fromkeys(found, "a ref is named twice")
+    if not any(found.values()):
+        return {}
+    return {ref: reason or "refused with the other refs" for ref, reason in found.items()}
+
+
+def _refusal(update: RefUpdate, own: str, commit: str) -> str:
+    if update.ref != own:
+        return f"this sandbox may push {own} only"
+    if update.new == NO_COMMIT:
+        return "the branch of a task can't be deleted here"
+    if update.old != commit:
+        return "fetch first: the branch has other commits by now"
+    return ""
+
+
+def report(pushed: PushCommands, refused: Mapping[str, str]) -> bytes:
+    """The response to a push: for each ref whether it was changed, or why not."""
+    if not pushed.reports:
+        return b""
+    lines = [line(b"unpack ok\n")]
+    for update in pushed.updates:
+        reason = refused.get(update.ref)
+        shown = f"ng {update.ref} {one_line(reason)}" if reason else f"ok {update.ref}"
+        lines.append(line(f"{shown}\n".encode()))
+    return b"".join(lines) + FLUSH
+
+
+def one_line(text: str) -> str:
+    """The text as a part of a line that a terminal shows as it is."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in text)
+    return " ".join(shown.split())[:_MAX_REASON] or "refused"
+
+
+def bundle_head(update: RefUpdate) -> bytes:
+    """What makes a bundle (gitformat-bundle(5)) of the pack of a push."""
+    return f"# v2 git bundle\n-{update.old}\n{update.new} {update.ref}\n\n".encode()

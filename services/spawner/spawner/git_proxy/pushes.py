@@ -1,0 +1,131 @@
+"""Takes a sandbox's push: as commits that it has saved, which the spawner checks and pushes as any others.
+
+The pack of the push becomes a bundle. So each rule of saved commits is that of pushed ones, also after a crash: checked
+objects, paths that need an approval, sizes, signatures, a push by compare-and-set of this one branch, and its events.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, Final
+
+from sandherd.contracts.events import EventData
+from spawner.git_proxy import decisions
+from spawner.git_proxy.exchange import Body, HttpError
+from spawner.git_proxy.push_protocol import (
+    MAX_COMMANDS,
+    ProtocolError,
+    PushCommands,
+    RefUpdate,
+    advertisement,
+    bundle_head,
+    commands_of,
+    refusals,
+    report,
+)
+from spawner.live_state import LiveState
+from spawner.repositories import decisions as of_branch
+from spawner.repositories.artifacts import BUNDLE, BranchArtifacts
+from spawner.repositories.paths import scratch_folder
+from spawner.repositories.record import BranchRecord, ReceivedCommits
+
+_SECONDS: Final = 120.0
+"""How long a client waits for the result of its push."""
+
+
+class PushReceiver:
+    """Receives pushes. `folder` is that of the mirrors: a pack may be larger than the temporary folder."""
+
+    def __init__(self, live: LiveState, artifacts: BranchArtifacts, folder: Path) -> None:
+        self._live, self._artifacts, self._folder = live, artifacts, folder
+        self._changed: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        live.branch_index.on_change(self._on_branch)
+
+    def refs(self, branch: BranchRecord) -> bytes:
+        """What can be pushed. Raises `HttpError`."""
+        if (problem := decisions.refusal(branch)) is not None:
+            raise HttpError(403, problem)
+        return advertisement(branch.branch, decisions.head_of(branch))
+
+    async def push(self, branch: BranchRecord, sandbox: str, task: str, body: Body) -> bytes:
+        """The report of a push. Raises `HttpError`."""
+        try:
+            pushed = commands_of(await body.lines(MAX_COMMANDS))
+        except ProtocolError as error:
+            await self._deny(branch, sandbox, str(error))
+            raise HttpError(400, str(error)) from None
+        if not pushed.updates:
+            return b""  # git asks whether it may push before it sends a large pack
+        refused = refusals(pushed, branch.branch, decisions.head_of(branch))
+        if (problem := decisions.refusal(branch)) is not None:
+            refused = {one.ref: problem for one in pushed.updates}
+        if refused:
+            await self._deny(branch, sandbox, "; ".join(f"{ref}: {reason}" for ref, reason in refused.items()))
+            return report(pushed, refused)
+        return await self._take(branch, sandbox, task, pushed, body)
+
+    async def _take(self, branch: BranchRecord, sandbox: str, task: str, pushed: PushCommands, body: Body) -> bytes:
+        update = pushed.updates[0]
+        with scratch_folder(self._folder) as folder:
+            file = folder / "bundle"
+            with file.open("wb") as opened:
+                await _write(update, body, opened)
+            bundle = await self._artifacts.store(file, branch.project, task, BUNDLE)
+        commits = ReceivedCommits(sandbox=sandbox, task=task, commit=update.new, bundle=bundle, partial=True)
+        problem = await self._result(branch.key, commits)
+        return report(pushed, {update.ref: problem} if problem else {})
+
+    async def _result(self, key: str, commits: ReceivedCommits) -> str | None:
+        """Have the commits added and pushed; returns why they are not at the forge."""
+        with self._watch(key) as changed:
+            now = self._live.now()
+            await self._change(key, partial(of_branch.received, commits=commits, now=now))
+            try:
+                async with asyncio.timeout(_SECONDS):
+                    while (result := self._known_result(key, commits)) is None:
+                        await changed.wait()
+                        changed.clear()
+            except TimeoutError:
+                known = self._live.branch_index.get(key)
+                return decisions.late(known.view if known else None, commits)
+        await self._artifacts.delete(commits.bundle)
+        return result.problem
+
+    def _known_result(self, key: str, commits: ReceivedCommits) -> decisions.PushResult | None:
+        known = self._live.branch_index.get(key)
+        if known is None:
+            return decisions.PushResult("the branch was deleted")
+        return decisions.result_of(known.view, commits)
+
+    async def _deny(self, branch: BranchRecord, sandbox: str, reason: str) -> None:
+        event: EventData = decisions.denied(branch, sandbox, reason)
+        await self._change(branch.key, lambda record: record.with_events(self._live.now(), event))
+
+    async def _change(self, key: str, decide: Callable[[BranchRecord], BranchRecord]) -> None:
+        held = await self._live.branches.change(key, lambda record, _: self._live.allowed(record, decide))
+        if held is not None:
+            await self._live.branches.flush(held)
+
+    @contextmanager
+    def _watch(self, key: str) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the branch changes."""
+        changed = asyncio.Event()
+        self._changed[key].add(changed)
+        try:
+            yield changed
+        finally:
+            self._changed[key].discard(changed)
+            if not self._changed[key]:
+                del self._changed[key]
+
+    def _on_branch(self, key: str, _branch: BranchRecord) -> None:
+        for changed in self._changed.get(key, ()):
+            changed.set()
+
+
+async def _write(update: RefUpdate, body: Body, file: IO[bytes]) -> None:
+    file.write(bundle_head(update))
+    await body.into(file)

@@ -1,0 +1,64 @@
+"""Which requests the proxy serves: the four of git's HTTP protocol, at the path of one sandbox. All pure."""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from sandherd.contracts.names import SAFE_NAME_PATTERN
+
+_NAME: Final = SAFE_NAME_PATTERN.removeprefix("^").removesuffix("$")
+_PATH: Final = re.compile(
+    rf"/(?P<project>{_NAME})/(?P<sandbox>{_NAME})(\.git)?/(?P<end>info/refs|git-upload-pack|git-receive-pack)"
+)
+_MAX_AUTHORIZATION: Final = 1024
+
+
+class Service(StrEnum):
+    """A program of git at the other side."""
+
+    FETCH = "git-upload-pack"
+    PUSH = "git-receive-pack"
+
+
+@dataclass(frozen=True)
+class Route:
+    """What a request is about. `lists` the refs; otherwise it transfers objects."""
+
+    project: str
+    sandbox: str
+    service: Service
+    lists: bool
+
+
+def route_of(method: str, path: bytes, query: bytes, content_type: str) -> Route | None:
+    """The route of a request by its path as it was sent; None: the proxy does not serve that."""
+    found = _PATH.fullmatch(path.decode("ascii", "replace"))
+    if found is None:
+        return None
+    if found["end"] == "info/refs":
+        services = {f"service={service}".encode(): service for service in Service}
+        if method != "GET" or query not in services:
+            return None
+        return Route(found["project"], found["sandbox"], services[query], lists=True)
+    service = Service(found["end"])
+    if method != "POST" or query or content_type != f"application/x-{service}-request":
+        return None
+    return Route(found["project"], found["sandbox"], service, lists=False)
+
+
+def password_of(authorization: Iterable[bytes]) -> str | None:
+    """The password of basic authentication; None without it, and if the header is there more than once."""
+    headers = list(authorization)
+    if len(headers) != 1 or len(headers[0]) > _MAX_AUTHORIZATION:
+        return None
+    kind, _, text = headers[0].partition(b" ")
+    if kind.lower() != b"basic":
+        return None
+    try:
+        return base64.b64decode(text, validate=True).decode("ascii").partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return None

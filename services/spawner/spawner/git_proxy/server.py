@@ -1,0 +1,203 @@
+"""The git proxy: an HTTP server of the spawner for sandboxes, at an address of its own.
+
+It runs in the spawner, which has the credentials of forges, the records of sandboxes and branches, and the only code
+that pushes. A service of its own would need all three: a second process with each credential, and a way to have the
+spawner push. What it adds to the spawner is a parser of HTTP (h11) and the few lines of git's protocol beside it; packs
+are read by git alone, in the quarantine of saved commits.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections import Counter
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import uvicorn
+
+from sandherd.bus.connection import Bus
+from sandherd.service.http_connections import BoundedConnection, ConnectionLimits, OpenConnections, open_files
+from sandherd.service.uvicorn_server import LONGEST_HEADER, HttpServerError, serving
+from sandherd.settings import Settings
+from sandherd.telemetry import logs
+from spawner.git_proxy import decisions
+from spawner.git_proxy.exchange import Body, DisconnectedError, HttpError, Receive, Response, Send
+from spawner.git_proxy.fetches import MAX_REQUEST, FetchForwarder
+from spawner.git_proxy.pushes import PushReceiver
+from spawner.git_proxy.routes import Route, Service, password_of, route_of
+from spawner.live_state import LiveState
+from spawner.records.record import StoreUnavailableError
+from spawner.repositories.artifacts import BranchArtifacts
+from spawner.repositories.git import GitError
+from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.lfs_server import new_session
+from spawner.repositories.mirrors import MAX_BUNDLE
+from spawner.repositories.paths import mirrors_folder
+from spawner.repositories.record import BranchRecord
+from spawner.sandboxes.git_proxy_access import ProxyTokens
+
+_MIB: Final = 1024 * 1024
+_AT_ONCE: Final = 32
+_SANDBOX_AT_ONCE: Final = 2
+_LIMITS: Final = ConnectionLimits(usual=64, maximum=256, grace=10.0, exchange=1000.0)
+_PLAIN: Final = "text/plain; charset=utf-8"
+_REALM: Final = ("www-authenticate", 'Basic realm="Sandherd"')
+_log: Final = logs.get("git_proxy")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The sandbox that a request is of, and the branch that it works on."""
+
+    sandbox: str
+    task: str
+    branch: BranchRecord
+    url: str
+
+
+class GitProxy:
+    """An ASGI application. `max_push`: the maximum bytes of a push."""
+
+    def __init__(
+        self, live: LiveState, tokens: ProxyTokens, fetches: FetchForwarder, pushes: PushReceiver, max_push: int
+    ) -> None:
+        self._live, self._tokens, self._fetches, self._pushes = live, tokens, fetches, pushes
+        self._max_push = max_push
+        self._quota, self._open = decisions.PushQuota(), Counter[str]()
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Respond to one request."""
+        response = Response(send)
+        try:
+            await self._respond(_Headers(scope), receive, response)
+        except HttpError as error:
+            await self._refuse(response, error)
+        except StoreUnavailableError:
+            await self._refuse(response, HttpError(503, "the herd's records are not available"))
+        except (DisconnectedError, GitError) as error:
+            _log.info("request of a sandbox to its forge not completed", error=repr(error))
+
+    async def _respond(self, headers: "_Headers", receive: Receive, response: Response) -> None:
+        route = headers.route()
+        if route is None:
+            raise HttpError(404, "the git proxy serves git fetch and git push of one repository, and nothing else")
+        token = password_of(headers.all(b"authorization"))
+        if token is None or not self._tokens.accepts(route.project, route.sandbox, token):
+            raise HttpError(401, "this is not the credential of the sandbox")
+        with self._place(f"{route.project}.{route.sandbox}"):
+            await self._serve(route, await self._caller(route), headers, receive, response)
+
+    async def _caller(self, route: Route) -> Caller:
+        """Raises `HttpError` if the sandbox has ended, or works on no branch of a repository with a URL."""
+        held = await self._live.sandboxes.load(f"{route.project}.{route.sandbox}")
+        task = await self._live.load_task(held.record) if held else None
+        branch_id = decisions.works_on(held.record if held else None, task.record if task else None)
+        branch = await self._live.branches.load(f"{route.project}.{branch_id}") if branch_id else None
+        if task is None or branch is None or branch.record.url is None:
+            raise HttpError(403, "the sandbox has ended, or its task does not use the git proxy")
+        return Caller(route.sandbox, task.record.task, branch.record, branch.record.url)
+
+    async def _serve(
+        self, route: Route, caller: Caller, headers: "_Headers", receive: Receive, response: Response
+    ) -> None:
+        version = next(iter(headers.all(b"git-protocol")), b"")
+        fetches = route.service is Service.FETCH
+        body = Body(receive, MAX_REQUEST if fetches else self._max_push, compressed=headers.compressed())
+        if fetches and route.lists:
+            await self._fetches.list_refs(caller.url, version, response)
+        elif fetches:
+            await self._fetches.objects(caller.url, version, body, response)
+        elif route.lists:
+            shown = self._pushes.refs(caller.branch)
+            await response.whole(200, f"application/x-{Service.PUSH}-advertisement", shown)
+        else:
+            if not self._quota.admits(f"{route.project}.{route.sandbox}", asyncio.get_running_loop().time()):
+                raise HttpError(429, "too many pushes; try again in some minutes")
+            shown = await self._pushes.push(caller.branch, caller.sandbox, caller.task, body)
+            await response.whole(200, f"application/x-{Service.PUSH}-result", shown)
+
+    @contextmanager
+    def _place(self, sandbox: str) -> Iterator[None]:
+        """A place for a request. Raises `HttpError` if there is none."""
+        if self._open[sandbox] >= _SANDBOX_AT_ONCE or self._open.total() >= _AT_ONCE:
+            raise HttpError(429, "too many requests at once; try again later")
+        self._open[sandbox] += 1
+        try:
+            yield
+        finally:
+            self._open[sandbox] -= 1
+            if not self._open[sandbox]:
+                del self._open[sandbox]
+
+    async def _refuse(self, response: Response, error: HttpError) -> None:
+        if response.begun:
+            return
+        extra = (_REALM,) if error.status == 401 else ()  # HTTP's own number
+        with contextlib.suppress(DisconnectedError):
+            # The body is not read: a connection with the rest of it can't be used again.
+            await response.whole(error.status, _PLAIN, f"{error}\n".encode(), ("connection", "close"), *extra)
+
+
+class _Headers:
+    """What a request consists of beside its body."""
+
+    def __init__(self, scope: MutableMapping[str, Any]) -> None:
+        self._scope = scope
+
+    def all(self, name: bytes) -> list[bytes]:
+        """The values of a header."""
+        return [value for known, value in self._scope["headers"] if known == name]
+
+    def route(self) -> Route | None:
+        kind = b"".join(self.all(b"content-type")).decode("ascii", "replace")
+        return route_of(self._scope["method"], self._scope["raw_path"], self._scope["query_string"], kind)
+
+    def compressed(self) -> bool:
+        """Whether the body is compressed. Raises `HttpError` for a method that git does not use."""
+        found = self.all(b"content-encoding")
+        if found not in ([], [b"gzip"], [b"identity"]):
+            raise HttpError(415, "the request's encoding is not supported")
+        return found == [b"gzip"]
+
+
+async def serve_proxy(bus: Bus, live: LiveState, settings: Settings, hosts: RepositoryHosts, seed: str) -> None:
+    """Serve the proxy until cancelled, if there is one. Raises `HttpServerError` if its address can't be used."""
+    if settings.git_proxy_url is None:
+        await asyncio.Event().wait()
+    max_bytes = settings.max_repository_mb * _MIB
+    pushes = PushReceiver(live, BranchArtifacts(bus), mirrors_folder(settings.home))
+    async with new_session() as session:
+        fetches = FetchForwarder(hosts, session, max_bytes)
+        proxy = GitProxy(live, ProxyTokens.of(seed), fetches, pushes, min(max_bytes, MAX_BUNDLE))
+        async with serving(_config(proxy), _listen(settings.git_proxy_listen)):
+            await asyncio.Event().wait()
+
+
+def _config(proxy: GitProxy) -> uvicorn.Config:
+    loop = asyncio.get_running_loop()
+    table = OpenConnections(_LIMITS.within(open_files()), loop.time, loop.call_soon, lambda _reason: None)
+    return uvicorn.Config(
+        proxy,
+        http=partial(BoundedConnection, table),  # type: ignore[arg-type]  # only called, as a class would be
+        ws="none",
+        lifespan="off",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=5,
+        h11_max_incomplete_event_size=LONGEST_HEADER,
+        log_config=None,
+        access_log=False,
+    )
+
+
+def _listen(address: str) -> socket.socket:
+    """A listening socket; several replicas on one host may share the address."""
+    host, _, port = address.rpartition(":")
+    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), int(port)), family=family, reuse_port=True)
+    except (OSError, OverflowError) as error:
+        raise HttpServerError(f"can't serve the git proxy on {address} (SANDHERD_GIT_PROXY_LISTEN): {error}") from error

@@ -1,0 +1,51 @@
+"""A browser for the tests of a module, and tabs that show the pages of a gateway's double."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest_asyncio
+from playwright.async_api import Browser, Page
+
+from tests.engines.chromium import browser
+from tests.integration.pages.examples import EXAMPLES
+from tests.integration.pages.gateway_double import GatewayDouble
+from tests.patience import PATIENCE
+
+AXE: Final = Path(__file__).parents[3] / "services/gateway/pages/node_modules/axe-core/axe.min.js"
+_RUN: Final = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
+    .map(({id, nodes}) => `${id}: ${nodes.slice(0, 3).map((node) => node.html).join(" ")}`)"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def chromium() -> AsyncIterator[Browser]:
+    async with browser() as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def double() -> AsyncIterator[GatewayDouble]:
+    async with GatewayDouble(dict(EXAMPLES)).serving() as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def tab(chromium: Browser, double: GatewayDouble) -> AsyncIterator[Page]:
+    page = await new_tab(chromium, double)
+    yield page
+    await page.context.close()
+
+
+async def new_tab(chromium: Browser, double: GatewayDouble, **options: Any) -> Page:
+    """A tab without a history, a cache and a storage."""
+    context = await chromium.new_context(base_url=double.url, reduced_motion="reduce", **options)
+    context.set_default_timeout(PATIENCE * 1000)
+    return await context.new_page()
+
+
+async def violations(page: Page) -> list[str]:
+    """What axe finds on a page, with elements. Evaluated by the browser's tools, which no policy of a page stops."""
+    if not await page.evaluate("() => 'axe' in window"):
+        await page.evaluate(AXE.read_text())
+    found: list[str] = await page.evaluate(_RUN)
+    return found

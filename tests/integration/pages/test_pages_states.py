@@ -1,0 +1,237 @@
+"""What each page shows with and without data, while it loads, and after errors; on phones, and to axe."""
+
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.integration.pages.conftest import new_tab, violations
+from tests.integration.pages.examples import EMPTY, EXAMPLES, TASKS
+from tests.integration.pages.gateway_double import GatewayDouble
+from tests.polling import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+SHOWN = {
+    "/": "Add pagination to the search endpoint",
+    "/new?from=task-006": "Values of task-006",
+    "/approvals": "alembic upgrade head",
+    "/approvals?state=decided": "granted",
+    "/conductor": "app/models.py",
+    "/budgets": "105 %",
+    "/operations": "the message is no JSON",
+    "/sign-in": "Access token",
+}
+"""What is on each page once it has loaded."""
+WITHOUT = {
+    "/": "No task is running or queued",
+    "/approvals": "No approval is pending",
+    "/conductor": "No sandbox is running",
+    "/budgets": "There are no budgets",
+    "/operations": "There are no dead letters",
+}
+HOSTILE = (
+    "<img src=/evil.png onerror=window.evil=1><script>window.evil=1</script><b>x</b>"
+    "\"'><svg onload=window.evil=1> [a](javascript:window.evil=1) javascript:window.evil=1 \u202e\u0007"
+)
+
+
+async def open_page(page: Page, address: str, text: str) -> None:
+    """Open a page, and wait until it shows a text."""
+    await page.goto(address)
+    await expect(page.get_by_text(text).first).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_pages_have_no_violation_and_fit_a_phone(chromium: Browser, double: GatewayDouble, theme: Any) -> None:
+    """Axe finds nothing on any page, in neither theme, and none has to be scrolled sideways at 360 px."""
+    page = await new_tab(chromium, double, color_scheme=theme, viewport={"width": 360, "height": 740})
+    for address, text in SHOWN.items():
+        await open_page(page, address, text)
+        assert await violations(page) == [], address
+        width = await page.evaluate("() => document.documentElement.scrollWidth")
+        assert width <= 360, address
+    await page.context.close()
+
+
+async def test_pages_without_data_and_after_errors(double: GatewayDouble, tab: Page) -> None:
+    """Each page shows that there is nothing, and after an error what failed with a way to retry; axe finds nothing."""
+    double.replies.update(EMPTY)
+    for address, text in WITHOUT.items():
+        await open_page(tab, address, text)
+        assert await violations(tab) == [], address
+    double.replies.update({path: 503 for path in EXAMPLES if path != "/session"})
+    for address in (*WITHOUT, "/new", "/approvals?state=decided"):
+        await open_page(tab, address, "the test refuses this")
+        assert await violations(tab) == [], address
+    double.replies.update(EXAMPLES)
+    await tab.goto("/approvals?state=decided")
+    double.slow.clear()
+    await tab.goto("/budgets")
+    await expect(tab.get_by_role("status", name="loading").first).to_be_visible()
+    assert await violations(tab) == []
+    double.slow.set()
+    await expect(tab.get_by_text("105 %")).to_be_visible()
+
+
+async def test_hostile_text_is_shown_and_nothing_else(double: GatewayDouble, tab: Page) -> None:
+    """Texts of agents in every place of every page: no element, link, request or script comes from them."""
+    double.replies.update({path: hostile(reply) for path, reply in EXAMPLES.items() if path != "/session"})
+    requests: list[str] = []
+    tab.on("request", lambda request: requests.append(request.url))
+    for address in SHOWN:
+        await tab.goto(address)
+        if address not in {"/sign-in", "/new?from=task-006", "/budgets", "/approvals?state=decided"}:
+            await expect(tab.get_by_text("<img src=/evil.png").first).to_be_visible()
+        found = await tab.evaluate(
+            """() => [window.evil,
+                document.querySelectorAll('main img, main script, main b, main svg[onload], iframe').length,
+                [...document.querySelectorAll('a')].filter((link) => !/^https?:/.test(link.protocol)).length]"""
+        )
+        assert found == [None, 0, 0], address
+        assert "\u202e" not in await tab.inner_text("body"), address
+    assert [url for url in requests if not url.startswith(double.url) or "evil.png" in url.split("?")[0]] == []
+
+
+def hostile(reply: Any) -> Any:
+    """The same document with hostile texts in place of what an agent or a task may contain."""
+    free = {"text", "error", "tool", "reason", "command", "description", "content", "message", "problem", "waits_for",
+            "branch", "payload", "file_path", "decided_by", "task_text", "status"}  # fmt: skip
+    if isinstance(reply, dict):
+        return {
+            name: HOSTILE if name in free and isinstance(value, str) and value != "waiting" else hostile(value)
+            for name, value in reply.items()
+        }
+    if isinstance(reply, list):
+        return [hostile(one) if not isinstance(one, str) else HOSTILE for one in reply]
+    return reply
+
+
+async def test_herd_page_follows_events_and_reconnects(double: GatewayDouble, tab: Page) -> None:
+    """A row changes with its event; an interrupted connection is shown, ends by itself, and the state is read again."""
+    await open_page(tab, "/", "Add pagination")
+    row = tab.get_by_role("listitem").filter(has_text="Make the import")
+    await expect(row).to_contain_text("running")
+    await double.publish(
+        {"type": "task.failed", "taskid": "task-002", "time": "2026-11-28T12:00:00Z", "source": "/s", "id": "1",
+         "data": {"attempt": 2, "sandbox": "sbx-002", "error": "out of memory", "error_type": "oom"}}
+    )  # fmt: skip
+    await expect(row).to_contain_text("out of memory")
+    await double.disconnect()
+    await expect(tab.get_by_text("The connection is interrupted")).to_be_visible()
+    assert await violations(tab) == []
+    del double.replies["/stream"]
+    await expect(tab.get_by_text("The connection is interrupted")).to_have_count(0)
+    assert any("/events/stream?after=e-101" in path for path in double.asked)
+    double.replies.update({"/session": 401, "/stream": 401})
+    await double.disconnect()
+    double.replies["/stream"] = 401
+    await expect(tab).to_have_url(f"{double.url}/sign-in")
+
+
+async def test_herd_page_is_used_by_keyboard_and_address(double: GatewayDouble, tab: Page) -> None:
+    """`/` searches, `j` and `k` move, Enter opens; filters are in the address, and are there after a reload."""
+    await open_page(tab, "/", "Add pagination")
+    await tab.keyboard.press("/")
+    await tab.keyboard.type("parser")
+    await expect(tab).to_have_url(f"{double.url}/?q=parser")
+    await tab.get_by_role("button", name="Failed").click()
+    await expect(tab).to_have_url(f"{double.url}/?q=parser&state=failed")
+    await tab.reload()
+    await expect(tab.get_by_role("searchbox")).to_have_value("parser")
+    assert any("states=failed" in path and "contains=parser" in path for path in double.asked)
+    await tab.goto("/")
+    await expect(tab.get_by_text(TASKS[0]["text"])).to_be_visible()
+    await tab.keyboard.press("j")
+    await tab.keyboard.press("j")
+    await tab.keyboard.press("k")
+    await expect(tab.get_by_role("link", name=TASKS[0]["text"])).to_be_focused()
+    await tab.keyboard.press("Enter")
+    await expect(tab).to_have_url(f"{double.url}/sandboxes/sbx-001")
+
+
+async def test_approval_is_decided_in_place(double: GatewayDouble, tab: Page) -> None:
+    """The title has the number of approvals; a decision is sent once with its reason, a refused one can be repeated."""
+    path = "/sandboxes/sbx-001/approvals/appr-01"
+    double.replies[f"POST {path}"] = 503
+    await open_page(tab, "/approvals", "alembic upgrade head")
+    await expect(tab).to_have_title("(2) Approvals · Sandherd")
+    card = tab.get_by_role("article").filter(has_text="alembic")
+    await card.get_by_role("textbox").fill("use a copy first")
+    await card.get_by_role("button", name="Deny").press("Enter")
+    await expect(card.get_by_text("the test refuses this")).to_be_visible()
+    double.replies[f"POST {path}"] = {"name": "msg-1"}
+    await card.get_by_role("button", name="Deny").press("Enter")
+    await expect(card.get_by_text("Sent: denied")).to_be_visible()
+    assert double.received[-1] == ("POST", f"/api/v1{path}", {"granted": False, "reason": "use a copy first"})
+    waiting = [one for one in EXAMPLES["/approvals"]["approvals"] if one["approval_id"] != "appr-01"]
+    double.replies["/approvals"] = {"approvals": waiting, "next_cursor": None}
+    await double.publish(
+        {"type": "approval.denied", "time": "2026-11-28T12:00:00Z", "source": "/s", "id": "2", "data": {}}
+    )
+    await expect(tab).to_have_title("(1) Approvals · Sandherd")
+    await expect(card).to_have_count(0)
+
+
+async def test_task_is_submitted_and_exported(double: GatewayDouble, tab: Page) -> None:
+    """What the form says is what is sent and exported; what is wrong is marked, and a failed request loses nothing."""
+    double.replies["POST /tasks"] = 503
+    await open_page(tab, "/new", "Harness")
+    await tab.get_by_role("button", name="Submit").click()
+    await expect(tab.get_by_text("Describe the task.")).to_be_visible()
+    await tab.get_by_label("Task", exact=True).fill("Count the <b>lines</b>")
+    await tab.get_by_label("Harness").select_option("command")
+    await tab.get_by_label("Program").fill("wc -l *")
+    await tab.get_by_label("Cost (US$)").fill("0.5")
+    await tab.get_by_label("Files").set_input_files({"name": "a.txt", "mimeType": "text/plain", "buffer": b"one\n"})
+    await tab.get_by_role("button", name="Submit").click()
+    await expect(tab.get_by_text("the test refuses this")).to_be_visible()
+    await tab.get_by_role("button", name="Command line").click()
+    command = "sandherd run 'Count the <b>lines</b>' --file a.txt --budget cost=0.5usd -- sh -c 'wc -l *'"
+    await expect(tab.locator("pre")).to_have_text(command)
+    double.replies["POST /tasks"] = {"name": "task-900"}
+    await tab.get_by_role("button", name="Submit").click()
+    await expect(tab).to_have_url(f"{double.url}/?q=task-900")
+    first, second = (sent for sent in double.received if sent[1] == "/api/v1/tasks")
+    assert first == second
+    assert second[2] == {
+        "text": "Count the <b>lines</b>", "harness": {"kind": "command", "argv": ["sh", "-c", "wc -l *"]},
+        "files": {"a.txt": "one\n"}, "budget": {"cost_micro_usd": 500000},
+    }  # fmt: skip
+
+
+async def test_sign_in_by_a_link_and_by_a_token(double: GatewayDouble, tab: Page) -> None:
+    """A code of a link is used at once and leaves the address; a refused token is explained; no other site is next."""
+    double.replies.update({"POST /session": 401, "/session": 401, "/stream": 401})
+    await open_page(tab, "/approvals?state=decided", "Access token")
+    await expect(tab).to_have_url(f"{double.url}/sign-in?next=%2Fapprovals%3Fstate%3Ddecided")
+    await tab.get_by_label("Access token").fill("shd_demo_wrong")
+    await tab.get_by_role("button", name="Sign in").click()
+    await expect(tab.get_by_text("the access token is unknown")).to_be_visible()
+    double.replies.update({"POST /session": EXAMPLES["/session"], "/session": EXAMPLES["/session"]})
+    del double.replies["/stream"]
+    await tab.get_by_role("button", name="Sign in").click()
+    await expect(tab).to_have_url(f"{double.url}/approvals?state=decided")
+    await tab.goto("/sign-in#code=abc&next=//evil.example/")
+    await expect(tab).to_have_url(f"{double.url}/")
+    assert [sent for _, _, sent in double.received][-1] == {"code": "abc"}
+    assert not any("abc" in path for path in double.asked)
+
+
+async def test_many_tabs_have_one_stream(double: GatewayDouble, tab: Page) -> None:
+    """A browser opens six connections to a host: of eight tabs none hangs, and another reads when the first closes."""
+    tabs = [tab, *[await tab.context.new_page() for _ in range(7)]]
+    for one in tabs:
+        await one.goto("/conductor")
+        await expect(one.get_by_text("live", exact=True)).to_be_visible()
+        await expect(one.get_by_text("app/models.py").first).to_be_visible()
+    assert double.open_streams == 1
+    await tabs[0].close()
+    await eventually(lambda: any("/events/stream?after=e-100" in path for path in double.asked), "another tab reads")
+    await eventually(lambda: double.open_streams == 1, "its stream is open")
+    empty = {"mode": "inform", "projects": []}
+    double.replies["/monitor/report"] = empty
+    await double.publish(
+        {"type": "monitor.finding_withdrawn", "time": "2026-11-28T12:00:00Z", "source": "/s", "id": "3"}
+    )
+    for one in tabs[1:]:
+        await expect(one.get_by_text("No sandbox is running")).to_be_visible()

@@ -1,0 +1,244 @@
+"""The git proxy: real git in a sandbox fetches and pushes by it; a hostile client gets no further than that."""
+
+import asyncio
+import gzip
+import shutil
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from sandherd.bus.identity import SpawnerKeys
+from sandherd.contracts.repositories import Repository
+from sandherd.contracts.requests import BranchView
+from sandherd.contracts.subjects import Principal
+from sandherd.stack.broker import Broker
+from sandherd.stack.nats import free_port
+from spawner.git_proxy.push_protocol import NO_COMMIT, line
+from spawner.sandboxes.git_proxy_access import ProxyTokens
+from tests.doubles.git_server import GitServer
+from tests.integration.repositories.conftest import TOKEN, Upstream, git
+from tests.integration.repositories.test_branches import WAITS, Make, home, person, reaches, repository, spawner
+from tests.integration.repositories.test_signed_commits import COMMITTER, new_key, verified
+from tests.integration.spawner.conftest import Person
+from tests.polling import eventually
+
+__all__ = ["home", "person", "repository", "spawner"]
+PUSH = "application/x-git-receive-pack-request"
+_SCRIPT = """
+set -u
+echo 'total = 2' > shop.py; git commit -qam 'Two in total'
+git push -q -o ci.skip origin HEAD > option.log 2>&1; echo "option $?" >> result
+git push -q origin HEAD > push.log 2>&1; echo "push $?" >> result
+git fetch -q origin > fetch.log 2>&1; echo "fetch $?" >> result
+git rev-parse "refs/remotes/origin/$BRANCH_NAME" >> result
+touch half; until [ -e on ]; do sleep 0.05; done
+echo 'total = 3' > shop.py; git commit -qam 'Three in total'
+git push -q origin HEAD > again.log 2>&1; echo "again $?" >> result
+git push -q origin HEAD:main > main.log 2>&1; echo "main $?" >> result
+git push -q origin HEAD:refs/heads/feature/other > beside.log 2>&1; echo "beside $?" >> result
+git push -q origin ":$BRANCH_NAME" > delete.log 2>&1; echo "delete $?" >> result
+mkdir -p .github/workflows; echo 'on: push' > .github/workflows/a.yml; git add .github; git commit -qm 'Add a workflow'
+git push -q origin HEAD > path.log 2>&1; echo "path $?" >> result
+env > environment; git config --list > settings
+touch done
+until [ -e go ]; do sleep 0.05; done
+"""
+_PUSHES = """
+for number in 1 2 3; do
+  echo $number > shop.py; git commit -qam $number
+  git push -q origin HEAD >> log 2>&1; echo $? > result; mv result pushed-$number
+  until [ -e go-$number ]; do sleep 0.05; done
+done
+"""
+
+
+@dataclass
+class Proxied:
+    """A task whose sandbox may use the proxy, and a client with its credential."""
+
+    view: BranchView
+    sandbox: str
+    url: str
+    token: str
+    task: str
+
+    def headers(self, **more: str) -> dict[str, str]:
+        pair = b64encode(f"x:{self.token}".encode()).decode()
+        return {"Authorization": f"Basic {pair}"} | {name.replace("_", "-"): value for name, value in more.items()}
+
+    async def send(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, bytes]:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(
+                method, URL(f"{self.url}{path}", encoded=True), data=body, headers=self.headers(**headers)
+            ) as response,
+        ):
+            return response.status, await response.read()
+
+    def at(self, end: str) -> str:
+        return f"/p1/{self.sandbox}.git/{end}"
+
+    async def push(self, *commands: str, pack: bytes = b"", capabilities: str = "report-status") -> tuple[int, bytes]:
+        first, *others = commands
+        lines = [line(f"{first}\0 {capabilities}".encode()), *(line(one.encode()) for one in others)]
+        body = b"".join(lines) + b"0000" + pack
+        return await self.send("POST", self.at("git-receive-pack"), body, Content_Type=PUSH)
+
+
+@asynccontextmanager
+async def proxied(
+    spawner: Make, person: Person, repository: Repository, herd: Broker, argv: list[str], **settings: Any
+) -> AsyncIterator[Proxied]:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    own = {"git_proxy_url": url, "git_proxy_listen": f"127.0.0.1:{port}"} | settings
+    async with spawner(**own).running():
+        task = await person.submit(argv, repository=repository.model_copy(update={"git_proxy": True}))
+        sandbox = str((await person.reaches(task, "running")).sandbox)
+        view = await reaches(person, task, lambda _: True)
+        directory = herd.settings(Principal.SPAWNER).identity_dir
+        assert directory is not None
+        token = ProxyTokens.of(SpawnerKeys.read(directory).worker.seed).token("p1", sandbox)
+        yield Proxied(view, sandbox, url, token, task)
+
+
+async def found_in(folder: Path, name: str) -> Path:
+    """The file of this name, once it exists."""
+
+    async def look() -> Path | None:
+        return next(folder.rglob(name), None)
+
+    found: Path = await eventually(look)
+    return found
+
+
+async def test_git_in_a_sandbox_fetches_and_pushes_its_branch_only(
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, home: Path
+) -> None:
+    """Commits are checked and pushed as saved ones, also if the mirror is lost; no token of the forge is inside."""
+    async with proxied(spawner, person, repository, herd, ["/bin/sh", "-c", _SCRIPT], isolation="bubblewrap") as run:
+        folder = (await found_in(home, "half")).parent
+        first = upstream.head(run.view.branch)
+        for mirror in (home / "repositories").glob("p1/*.git"):
+            shutil.rmtree(mirror)
+        (folder / "on").touch()
+        await found_in(folder, "done")
+        names = ("result", "environment", "settings", "push.log", "main.log", "path.log")
+        work = {name: (folder / name).read_text() for name in names}
+        pushed = upstream.head(run.view.branch)
+        await person.touch(run.sandbox, "go")
+        await person.ended(run.task)
+        status, _ = await run.send("GET", run.at("info/refs?service=git-upload-pack"))
+        assert status == 403, "the credential ends with its sandbox"
+    assert work["result"].splitlines() == [
+        "option 1", "push 0", "fetch 0", first, "again 0", "main 1", "beside 1", "delete 1", "path 1",
+    ], work  # fmt: skip
+    assert git(upstream.path, "log", "--format=%s", pushed) == "Three in total\nTwo in total\nfirst"
+    assert upstream.head("main") == upstream.first
+    assert "this sandbox may push" in work["main.log"]
+    assert "a user has to approve" in work["path.log"]
+    assert not any(TOKEN in text or b64encode(TOKEN.encode()).decode()[:20] in text for text in work.values())
+    kinds = [event["type"] for event in person.unique() if event["type"].startswith("branch.")]
+    assert kinds[:2] == ["branch.created", "branch.saved"]
+    assert "branch.pushed" in kinds
+    assert "branch.push_refused" in kinds
+    assert any(run.sandbox in str(event) for event in person.unique() if event["type"] == "branch.refused")
+    assert not any(TOKEN in str(event) or run.token in str(event) for event in person.events)
+
+
+async def test_signed_pushes_continue_each_other(
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, home: Path, tmp_path: Path
+) -> None:
+    """The sandbox goes on from its own commits; the repository has those that the spawner has signed."""
+    key = new_key(tmp_path, "ed25519")
+    signing = {"signing_key": key.file, "signing_committer": COMMITTER}
+    async with proxied(spawner, person, repository, herd, ["/bin/sh", "-c", _PUSHES], **signing) as run:
+        for number in (1, 2, 3):
+            result = await found_in(home, f"pushed-{number}")
+            assert result.read_text() == "0\n", (result.parent / "log").read_text()
+            (result.parent / f"go-{number}").touch()
+        head = upstream.head(run.view.branch)
+        await person.ended(run.task)
+    assert git(upstream.path, "log", "--format=%s", head) == "3\n2\n1\nfirst"
+    assert all(verified(upstream.path, key, f"{head}~{back}") for back in range(3))
+
+
+async def test_client_with_the_credential_gets_no_further(
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, server: GitServer
+) -> None:
+    """Other refs, repositories and endpoints are refused, and so is what is no push; nothing is changed."""
+    async with proxied(spawner, person, repository, herd, WAITS, max_repository_mb=4) as run:
+        own, head, other = f"refs/heads/{run.view.branch}", run.view.commit, "1" * 40
+        contacted = len(server.requests)
+        for path in (
+            "/p1/other/info/refs?service=git-upload-pack",
+            f"/p2/{run.sandbox}/info/refs?service=git-upload-pack",
+        ):
+            assert (await run.send("GET", path))[0] == 401
+        for path in (
+            run.at("info/refs"), run.at("HEAD"), run.at("info/lfs/objects/batch"), run.at("../other/info/refs"),
+            run.at("info/refs?service=git-upload-pack&service=git-receive-pack"),
+            run.at("%2e%2e/info/refs?service=git-upload-pack"), "/p1/../p1/x/info/refs?service=git-upload-pack",
+            f"//{server.url.partition('://')[2]}/team/shop.git/info/refs?service=git-upload-pack",
+        ):  # fmt: skip
+            assert (await run.send("GET", path))[0] == 404
+        for command, reason in (
+            (f"{upstream.first} {other} refs/heads/main", b"may push"),
+            (f"{NO_COMMIT} {other} {own}x", b"may push"),
+            (f"{NO_COMMIT} {other} {own}/x", b"may push"),
+            (f"{NO_COMMIT} {other} refs/heads/../{own}", b"may push"),
+            (f"{head} {NO_COMMIT} {own}", b"can't be deleted"),
+            (f"{other} {head} {own}", b"fetch first"),
+        ):
+            status, report = await run.push(command)
+            assert (status, report[4:13]) == (200, b"unpack ok"), (command, report)
+            assert b"ng refs/" in report
+            assert reason in report
+        status, report = await run.push(f"{head} {other} {own}", f"{NO_COMMIT} {other} refs/heads/main")
+        assert report.count(b"ng refs/") == 2
+        for capabilities in ("report-status atomic", "report-status push-options", "report-status delete-refs"):
+            assert (await run.push(f"{head} {other} {own}", capabilities=capabilities))[0] == 400
+        status, report = await run.push(f"{head} {other} {own}", pack=b"PACK is none")
+        assert b"ng refs/" in report
+        bomb = gzip.compress(line(f"{head} {other} {own}\0".encode()) + b"0000" + bytes(8 * 1024 * 1024))
+        for body, more, expected in (
+            (b"ffff" + b"x" * 70_000, {}, 400),
+            (b"0003", {}, 400),
+            (line(b"push-cert\0"), {}, 400),
+            (bomb, {"Content_Encoding": "gzip"}, 413),
+            (b"no gzip", {"Content_Encoding": "gzip"}, 400),
+            (b"0000", {"Content_Encoding": "br"}, 415),
+            (b"0000", {"Content_Type": "text/plain"}, 404),
+            (b"0000", {}, 200),
+        ):
+            sent = {"Content_Type": PUSH, **more}
+            assert (await run.send("POST", run.at("git-receive-pack"), body, **sent))[0] == expected, body[:20]
+        assert await smuggled(run) == [400]
+        assert len(server.requests) == contacted, "the forge was asked for something"
+        status, _ = await run.send("GET", run.at("info/refs?service=git-upload-pack"), Git_Protocol="version=2\tx")
+        assert status == 200
+        assert "Git-Protocol" not in server.requests[-1].headers
+        assert TOKEN not in str(server.requests[-1].rel_url)
+        await person.touch(run.sandbox, "go")
+        await person.ended(run.task)
+    assert upstream.head("main") == upstream.first
+    assert not upstream.head("feature/other")
+
+
+async def smuggled(run: Proxied) -> list[int]:
+    """The statuses of the responses to a request whose body may end at two places."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(run.url.rpartition(":")[2]))
+    inner = f"GET {run.at('info/refs?service=git-upload-pack')} HTTP/1.1\r\nHost: x\r\n"
+    inner += f"Authorization: {run.headers()['Authorization']}\r\n\r\n"
+    head = f"POST {run.at('git-receive-pack')} HTTP/1.1\r\nHost: x\r\nContent-Type: {PUSH}\r\n"
+    head += f"Content-Length: {5 + len(inner)}\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+    writer.write(f"{head}0\r\n\r\n{inner}".encode())
+    shown = await reader.read()
+    writer.close()
+    return [int(one.split()[0]) for one in shown.decode().split("HTTP/1.1 ")[1:]]

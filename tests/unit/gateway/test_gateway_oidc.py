@@ -1,0 +1,151 @@
+"""Who an ID token is of, and what it takes to be refused: each check of OpenID Connect, and each grant."""
+
+import json
+from base64 import urlsafe_b64encode
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from joserfc import jwt
+from joserfc.jwk import ECKey, KeySet, OctKey
+
+from gateway.oidc.flow import Flow, local_page
+from gateway.oidc.identity import LEEWAY, IdentityError, UnknownKeyError, identity_of, roles_of
+from gateway.oidc.provider import ProviderError, configuration_of
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+KEY = ECKey.generate_key("P-256", {"kid": "k1"})
+KEYS = KeySet([KEY])
+CLAIMS: dict[str, Any] = {
+    "iss": "https://id.example",
+    "aud": "sandherd",
+    "nonce": "n",
+    "sub": "u1",
+    "iat": int(NOW.timestamp()),
+    "exp": int(NOW.timestamp()) + 300,
+    "groups": ["engineers", 7],
+}
+
+
+def signed(claims: dict[str, Any], key: ECKey = KEY, alg: str = "ES256") -> str:
+    return jwt.encode({"alg": alg, "kid": str(key.kid)}, {k: v for k, v in claims.items() if v is not None}, key)
+
+
+def identified(token: str, now: datetime = NOW) -> Any:
+    return identity_of(
+        token, KEYS, issuer="https://id.example", client_id="sandherd", nonce="n", groups_claim="groups", now=now
+    )
+
+
+def test_valid_token_names_its_user() -> None:
+    """A verified address, else the subject, which no token's name equals; what is no text is no group."""
+    found = identified(signed(CLAIMS))
+    assert (found.user, found.groups) == ("oidc:u1", {"engineers"})
+    verified = CLAIMS | {"email": "ada@example.com", "email_verified": True, "groups": "one"}
+    assert identified(signed(verified)).user == "ada@example.com"
+    assert identified(signed(verified | {"aud": ["sandherd"]})).groups == {"one"}
+    for change in ({"email_verified": False}, {"email_verified": None}, {"email": "token:ci"}, {"email": "a@b\n"}):
+        assert identified(signed(verified | change)).user == "oidc:u1"
+    late = NOW + timedelta(seconds=300 + LEEWAY - 1)
+    assert identified(signed(CLAIMS), late).user == "oidc:u1"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"iss": "https://id.example/"},
+        {"iss": None},
+        {"aud": "other"},
+        {"aud": ["other"]},
+        {"aud": ["sandherd", "other"]},
+        {"aud": ["sandherd", "other"], "azp": "other"},
+        {"azp": "other"},
+        {"nonce": "m"},
+        {"nonce": None},
+        {"sub": None},
+        {"sub": 7},
+        {"exp": None},
+        {"exp": int(NOW.timestamp()) - LEEWAY - 1},
+        {"iat": int(NOW.timestamp()) + LEEWAY + 1},
+        {"nbf": int(NOW.timestamp()) + LEEWAY + 1},
+    ],
+    ids=str,
+)
+def test_token_for_another_purpose_is_refused(change: dict[str, Any]) -> None:
+    """Of another issuer, for another client, of another sign-in, or not valid now."""
+    with pytest.raises(IdentityError):
+        identified(signed(CLAIMS | change))
+
+
+def test_only_the_providers_signatures_count() -> None:
+    """No unsigned token, none of another key, and none that uses a public key as a shared secret."""
+    other = ECKey.generate_key("P-256", {"kid": "k1"})
+    renamed = ECKey.generate_key("P-256", {"kid": "k2"})
+    for key in (other, renamed):
+        with pytest.raises(UnknownKeyError):
+            identified(signed(CLAIMS, key))
+    public = OctKey.import_key(json.dumps(KEY.as_dict(private=False)))
+    parts: list[dict[str, Any]] = [{"alg": "none"}, CLAIMS]
+    head, body = (urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts)
+    forged = [
+        f"{head}.{body}.",
+        jwt.encode({"alg": "HS256", "kid": "k1"}, CLAIMS, public, algorithms=["HS256"]),
+        signed(CLAIMS)[:-4],
+        "x",
+        "",
+        "a.b.c",
+    ]
+    for token in forged:
+        with pytest.raises(IdentityError):
+            identified(token)
+
+
+def test_highest_role_of_all_groups_applies() -> None:
+    """In each project on its own; another group gives nothing."""
+    grants = ["a=p1:work", "b=p1:operate", "a=p2:read", "c=p3:operate", "x=y=p4:read"]
+    assert roles_of(grants, frozenset({"a", "b"})) == {"p1": "operate", "p2": "read"}
+    assert roles_of(grants, frozenset({"x"})) == {}
+    assert roles_of(grants, frozenset()) == {}
+
+
+def test_sign_in_is_bound_to_its_browser() -> None:
+    """State, nonce and verifier differ for each; the state also binds the project and the page."""
+    flow = Flow.begun("p1", "/tasks?state=failed.x")
+    assert Flow.of_cookie(flow.cookie()) == flow
+    assert len({flow.state, flow.nonce, flow.verifier, Flow.begun("p1", None).state}) == 4
+    assert flow.is_answered_by(flow.state)
+    for other in (Flow.begun("p1", flow.page), Flow(flow.secret, "p2", flow.page), Flow(flow.secret, "p1", "/")):
+        assert not flow.is_answered_by(other.state)
+    for cookie in ("", "a.b.c", flow.secret, f"{flow.secret}.p1", f"{flow.secret}.p1./.x"):
+        assert Flow.of_cookie(cookie) is None
+    assert flow.secret not in flow.request("https://id.example/a", "c", "https://herd.example/b", ["openid"])
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["//evil.example", "/\\evil.example", "https://evil.example", "evil", "", "/a\\b", "/a\nb", "/api/v1/tasks", None],
+)
+def test_no_sign_in_leads_to_another_site(page: str | None) -> None:
+    """Only pages of the gateway itself are returned to."""
+    assert local_page(page) == "/"
+    assert local_page("/sandboxes/sbx-1?tab=diff") == "/sandboxes/sbx-1?tab=diff"
+
+
+def test_configuration_of_another_issuer_is_refused() -> None:
+    """So is one that names an address without TLS."""
+    document = {
+        "issuer": "https://id.example",
+        "authorization_endpoint": "https://id.example/a",
+        "token_endpoint": "https://id.example/t",
+        "jwks_uri": "https://keys.example/k",
+    }
+    assert configuration_of(document, "https://id.example").basic
+    wrong: list[dict[str, Any]] = [
+        {"issuer": "https://id.example/"},
+        {"token_endpoint": "http://id.example/t"},
+        {"jwks_uri": None},
+        {"authorization_endpoint": "javascript:alert(1)"},
+    ]
+    for change in wrong:
+        with pytest.raises(ProviderError):
+            configuration_of(document | change, "https://id.example")

@@ -1,0 +1,269 @@
+"""The git proxy's decisions: what is read of a request, who may push what, and what a client learns of its push."""
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from io import BytesIO
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sandherd.contracts.commands import CommandHarness, TaskSpec
+from sandherd.contracts.repositories import Repository
+from sandherd.contracts.states import BranchState, SandboxState
+from sandherd.settings import Settings
+from spawner.git_proxy import decisions, exchange
+from spawner.git_proxy.exchange import Body, HttpError
+from spawner.git_proxy.push_protocol import (
+    MAX_COMMANDS,
+    NO_COMMIT,
+    ProtocolError,
+    advertisement,
+    bundle_head,
+    commands_of,
+    content_length,
+    line,
+    refusals,
+    report,
+)
+from spawner.git_proxy.routes import Route, Service, password_of, route_of
+from spawner.repositories import decisions as of_branch
+from spawner.runtimes.network import Networks
+from spawner.sandboxes.git_proxy_access import TOKEN, GitProxyAccess, ProxyTokens
+from tests.unit.spawner.test_spawner_branch_decisions import BUNDLE, COMMIT, NOW, OTHER, RECEIVED, branch
+from tests.unit.spawner.test_spawner_plans import planned
+
+URL = "http://127.0.0.1:9402"
+OWN = "refs/heads/feature/x"
+PUSHED = RECEIVED.model_copy(update={"partial": True, "bundle": BUNDLE.model_copy(update={"artifact": "b"})})
+
+
+def body(*parts: bytes, limit: int = 1024, compressed: bool = False) -> Body:
+    messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+    waiting = iter([*messages, {"type": "http.request", "body": b"", "more_body": False}])
+
+    async def receive() -> MutableMapping[str, Any]:
+        return next(waiting)
+
+    return Body(receive, limit, compressed=compressed)
+
+
+async def test_lines_and_the_rest_of_a_body_are_read_however_it_is_cut() -> None:
+    """Each byte may arrive alone; what follows the flush is the pack."""
+    sent = line(b"one") + line(b"two") + b"0000" + b"PACK"
+    for parts in ([sent], [sent[at : at + 1] for at in range(len(sent))]):
+        cut, rest = body(*parts), BytesIO()
+        assert await cut.lines(2) == [b"one", b"two"]
+        assert await cut.into(rest) == 4
+        assert rest.getvalue() == b"PACK"
+
+
+async def test_malformed_lines_are_refused() -> None:
+    """Lengths that are none, or too large, or reserved; too many lines; and an end within a line."""
+    for head in (b"0001", b"0002", b"0003", b"0004", b"fff1", b"FFFF", b"+0a1", b" 0a1", b"0x10"):
+        with pytest.raises(ProtocolError):
+            content_length(head)
+    assert content_length(b"fff0") == 65_516
+    for sent in (line(b"x") * (MAX_COMMANDS + 1) + b"0000", b"00ffx", b"00"):
+        with pytest.raises(ProtocolError):
+            await body(sent, limit=4096).lines(MAX_COMMANDS)
+
+
+async def test_body_has_a_maximum_also_if_it_was_compressed() -> None:
+    """A small one that becomes large is not decompressed further, and a second part has no effect."""
+    packer = zlib.compressobj(wbits=31)
+    bomb = packer.compress(bytes(64 * 1024 * 1024)) + packer.flush()
+    for sent, compressed, status in ((bytes(1025), False, 413), (bomb, True, 413), (b"no", True, 400)):
+        with pytest.raises(HttpError) as refused:
+            await body(sent, compressed=compressed).whole()
+        assert refused.value.status == status
+    small = zlib.compressobj(wbits=31)
+    packed = small.compress(b"0000") + small.flush()
+    assert await body(packed, compressed=True).whole() == b"0000"
+    with pytest.raises(HttpError):
+        await body(packed + packed, compressed=True).whole()
+
+
+async def test_body_that_does_not_arrive_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part has a time of its own."""
+    monkeypatch.setattr(exchange, "_IDLE", 0.01)
+
+    async def silent() -> MutableMapping[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    receive: Callable[[], Awaitable[MutableMapping[str, Any]]] = silent
+    with pytest.raises(HttpError) as refused:
+        await Body(receive, 10, compressed=False).whole()
+    assert refused.value.status == 408
+
+
+def test_push_may_continue_its_branch_and_nothing_else() -> None:
+    """One ref, from the commit that was advertised; otherwise each ref of the push is refused, with a reason."""
+    good = f"{COMMIT} {OTHER} {OWN}".encode()
+    pushed = commands_of([good + b"\0 report-status agent=git/2"])
+    assert refusals(pushed, "feature/x", COMMIT) == {}
+    assert report(pushed, {}) == line(b"unpack ok\n") + line(f"ok {OWN}\n".encode()) + b"0000"
+    assert bundle_head(pushed.updates[0]) == f"# v2 git bundle\n-{COMMIT}\n{OTHER} {OWN}\n\n".encode()
+    bad = (
+        f"{COMMIT} {OTHER} refs/heads/main", f"{NO_COMMIT} {OTHER} {OWN}/x", f"{NO_COMMIT} {OTHER} {OWN}x",
+        f"{NO_COMMIT} {OTHER} refs/heads/feature", f"{NO_COMMIT} {OTHER} refs/tags/v1", f"{NO_COMMIT} {OTHER} {OWN}",
+        f"{COMMIT} {NO_COMMIT} {OWN}", f"{OTHER} {COMMIT} {OWN}", f"{COMMIT} {OTHER} refs/heads/FEATURE/X",
+    )  # fmt: skip
+    for text in bad:
+        for lines in ([text.encode()], [text.encode() + b"\0", good], [good + b"\0", text.encode()]):
+            refused = refusals(commands_of(lines), "feature/x", COMMIT)
+            assert set(refused) == {one.split(b"\0")[0].decode().split()[2] for one in lines}, text
+            assert all(refused.values())
+    assert refusals(commands_of([good, good]), "feature/x", COMMIT)
+    assert commands_of([]).updates == ()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"push-cert\0 report-status",
+        f"shallow {COMMIT}".encode(),
+        f"{COMMIT} {OTHER} HEAD".encode(),
+        f"{COMMIT} {OTHER} {OWN} x".encode(),
+        f"{COMMIT} {OTHER} {OWN}\nx".encode(),
+        f"{COMMIT.upper()} {OTHER} {OWN}".encode(),
+        f"{COMMIT} {OTHER} {OWN}\0 atomic".encode(),
+        f"{COMMIT} {OTHER} {OWN}\0 push-options".encode(),
+        f"{COMMIT} {OTHER} {OWN}\0 object-format=sha256".encode(),
+    ],
+)
+def test_command_that_was_not_advertised_is_refused(sent: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        commands_of([sent])
+
+
+def test_reason_is_one_line() -> None:
+    """A forge or a file's name contributes to it: it ends no line, and has no control characters."""
+    pushed = commands_of([f"{COMMIT} {OTHER} {OWN}\0report-status".encode()])
+    shown = report(pushed, {OWN: "no\n0000ok refs/heads/main\x1b[2J" + "x" * 1000})
+    assert shown.count(b"\n") == 2
+    assert b"\x1b" not in shown
+    assert len(shown) < 500
+    assert advertisement("feature/x", COMMIT).count(b"refs/") == 1
+
+
+def test_routes_are_the_four_of_git() -> None:
+    """By the path as it was sent, with one name of a service and its own type of content."""
+    lists = (b"/p1/sbx-1.git/info/refs", b"service=git-upload-pack", "")
+    assert route_of("GET", *lists) == Route("p1", "sbx-1", Service.FETCH, lists=True)
+    kind = "application/x-git-receive-pack-request"
+    assert route_of("POST", b"/p1/sbx-1/git-receive-pack", b"", kind) == Route("p1", "sbx-1", Service.PUSH, lists=False)
+    for method, path, query, content in (
+        ("POST", *lists),
+        ("GET", b"/p1/sbx-1.git/info/refs", b"", ""),
+        ("GET", b"/p1/sbx-1.git/info/refs", b"service=git-upload-pack&x", ""),
+        ("GET", b"/p1/sbx-1.git/info/refs", b"service=git-upload-archive", ""),
+        ("GET", b"/p1/../p1/sbx-1.git/info/refs", lists[1], ""),
+        ("GET", b"/p1/sbx-1.git/../info/refs", lists[1], ""),
+        ("GET", b"/p1/sbx%2d1.git/info/refs", lists[1], ""),
+        ("GET", b"/p1/sbx-1.git/info/refs\n", lists[1], ""),
+        ("GET", b"http://other/p1/sbx-1.git/info/refs", lists[1], ""),
+        ("POST", b"/p1/sbx-1.git/git-receive-pack", b"x", kind),
+        ("POST", b"/p1/sbx-1.git/git-upload-pack", b"", kind),
+        ("PUT", b"/p1/sbx-1.git/git-receive-pack", b"", kind),
+        ("GET", b"/p1/sbx-1.git/info/lfs/objects/batch", b"", ""),
+    ):
+        assert route_of(method, path, query, content) is None, (method, path, query)
+
+
+def test_credential_is_of_one_sandbox() -> None:
+    """Neither that of another, nor of a project whose name has the separator, nor of another herd."""
+    tokens = ProxyTokens.of("seed")
+    token = tokens.token("p1", "sbx-1")
+    assert tokens.accepts("p1", "sbx-1", token)
+    for project, sandbox in (("p1", "sbx-2"), ("p2", "sbx-1")):
+        assert not tokens.accepts(project, sandbox, token)
+    assert not ProxyTokens.of("other").accepts("p1", "sbx-1", token)
+    assert not tokens.accepts("p1", "sbx-1", "")
+    assert token not in repr(tokens)
+    assert password_of([b"Basic eDp5"]) == "y"
+    for headers in ([], [b"Basic eDp5", b"Basic eDp5"], [b"Bearer y"], [b"Basic !"], [b"Basic " + b"e" * 2000]):
+        assert password_of(headers) is None
+
+
+def test_only_the_sandbox_at_work_on_a_task_that_wants_it_may_use_it() -> None:
+    """Not one that stops, has ended, or is of an earlier attempt; nor that of a task without the option."""
+    spec = TaskSpec(
+        text="x", harness=CommandHarness(argv=["true"]), repository=Repository(url="https://h/a/b", git_proxy=True)
+    )
+    task: Any = SimpleNamespace(sandbox="sbx-1", branch="br-1", spec=spec)
+
+    def sandbox(state: SandboxState, name: str = "sbx-1") -> Any:
+        return SimpleNamespace(sandbox=name, state=state)
+
+    found = {state for state in SandboxState if decisions.works_on(sandbox(state), task)}
+    assert found == {SandboxState.SPAWNING, SandboxState.RUNNING}
+    running = sandbox(SandboxState.RUNNING)
+    assert decisions.works_on(running, task) == "br-1"
+    assert decisions.works_on(sandbox(SandboxState.RUNNING, "sbx-2"), task) is None
+    assert decisions.works_on(running, None) is None
+    plain = spec.model_copy(update={"repository": Repository(url="https://h/a/b")})
+    assert decisions.works_on(running, SimpleNamespace(sandbox="sbx-1", branch="br-1", spec=plain)) is None  # type: ignore[arg-type]
+
+
+def test_sandbox_gets_the_proxy_only_if_its_task_wants_it() -> None:
+    """Variables for git, after the task's own, the credential as a secret, and the way through its network."""
+    settings = Settings(git_proxy_url=f"{URL}/")
+    repository = Repository(url="https://git.example.org/team/shop.git", git_proxy=True)
+    plan, record = planned(settings, repository=repository, env={"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "a.b"})
+    assert plan.git_proxy == URL
+    assert plan.spec.env["GIT_CONFIG_COUNT"] == "3"
+    assert plan.spec.env["GIT_CONFIG_KEY_0"] == "a.b"
+    assert plan.spec.env["GIT_CONFIG_KEY_1"] == f"url.{URL}/p1/sbx-1.insteadOf"
+    assert plan.spec.env["GIT_CONFIG_VALUE_1"] == "https://git.example.org/team/shop"
+    assert plan.spec.env[TOKEN] == ProxyTokens.of("seed").token("p1", "sbx-1")
+    assert TOKEN in plan.spec.secret_env
+    assert [name for name, value in plan.spec.env.items() if plan.spec.env[TOKEN] in value] == [TOKEN]
+    assert plan.spec.env[TOKEN] not in record.model_dump_json()
+    own = Networks(mode="none").policy(None, "nats://127.0.0.1:4222", plan.git_proxy)
+    assert [(one.host, one.port) for one in own.endpoints] == [("127.0.0.1", 4222), ("127.0.0.1", 9402)]
+    for wanted, there in ((Repository(url="https://h/a/b"), settings), (repository, Settings())):
+        plain, _ = planned(there, repository=wanted)
+        assert plain.git_proxy is None
+        assert TOKEN not in plain.spec.env
+    assert GitProxyAccess.of(Settings(), "seed") is None
+
+
+def test_client_learns_whether_the_forge_has_its_commits() -> None:
+    """Not before the spawner has decided; a reason of a refusal, or of a push that waits for a user, is shown."""
+    waiting = branch(received=(PUSHED,))
+    assert decisions.result_of(waiting, PUSHED) is None
+    refused = of_branch.refused(waiting, PUSHED, "too large", NOW)
+    assert decisions.result_of(refused, PUSHED) == decisions.PushResult("commits refused: too large")
+    saved = branch(received=(), commit=OTHER, push_wanted=True)
+    assert decisions.result_of(saved, PUSHED) is None
+    assert decisions.result_of(of_branch.pushed(saved, OTHER, NOW), PUSHED) == decisions.PushResult()
+    blocked = decisions.result_of(of_branch.needs_approval(saved, ("a.yml",), NOW), PUSHED)
+    assert blocked is not None
+    assert "a user has to approve" in (blocked.problem or "")
+    signed = branch(received=(), commit="d" * 40, unsigned=OTHER, pushed="d" * 40)
+    assert decisions.result_of(signed, PUSHED) == decisions.PushResult()
+    assert decisions.head_of(signed) == OTHER
+    assert "as soon as possible" in decisions.late(saved, PUSHED)
+    assert decisions.refusal(branch()) is None
+    for closed in (branch(push=False), branch(state=BranchState.DELETED), branch(delete_wanted="here")):
+        assert decisions.refusal(closed)
+
+
+def test_push_and_save_of_one_sandbox_both_get_their_result() -> None:
+    """A save replaces an earlier save, which it contains, but no push, whose client waits; a push replaces none."""
+    later = RECEIVED.model_copy(update={"bundle": BUNDLE.model_copy(update={"artifact": "c"})})
+    both = of_branch.received(branch(), PUSHED, NOW)
+    assert both.received == (RECEIVED, PUSHED)
+    assert of_branch.received(both, later, NOW).received == (PUSHED, later)
+
+
+def test_pushes_of_a_sandbox_have_a_quota() -> None:
+    """The next ones are admitted later, and another sandbox is not affected."""
+    quota = decisions.PushQuota()
+    admitted = [quota.admits("a", now) for now in range(25)]
+    assert admitted == [True] * 20 + [False] * 5
+    assert quota.admits("b", 25)
+    assert quota.admits("a", 601)

@@ -1,0 +1,48 @@
+"""Who gets a browser's session, and which ones end for it."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.requests import CreateCode, CreateToken
+from spawner.access_tokens.record import TokenRecord, code_of, created, session_of
+from spawner.access_tokens.sessions import MAX_SESSIONS, SESSIONS_OF_ONE, proved, surplus
+from spawner.records.store import StoredRecord
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+TOKEN = created("p1", CreateToken(name="ci", role="work", sha256="a" * 64, lifetime_seconds=600), NOW)
+CODE = code_of("p1", CreateCode(role="operate", sha256="b" * 64, user="ada"), NOW)
+
+
+def session(number: int, user: str = "ada") -> StoredRecord[TokenRecord]:
+    record = session_of(CODE, f"{number:064x}", NOW + timedelta(seconds=number))
+    return StoredRecord(record.model_copy(update={"user": user}), number)
+
+
+def test_session_has_the_role_of_its_proof_and_ends_with_the_token() -> None:
+    """It names its user for commands, and the token that it ends with; a code's session outlives the code."""
+    of_token, of_code = session_of(TOKEN, "c" * 64, NOW), session_of(CODE, "d" * 64, NOW)
+    assert (of_token.role, of_token.user, of_token.issued_by) == ("work", "token:ci", "a" * 64)
+    assert of_token.expires_at == TOKEN.expires_at
+    assert (of_code.role, of_code.user, of_code.issued_by) == ("operate", "ada", None)
+    assert of_code.expires_at > CODE.expires_at
+
+
+def test_only_a_valid_token_or_code_is_a_proof() -> None:
+    """A session creates no further one, so that none is prolonged; what has expired is refused at that moment."""
+    assert proved(TOKEN, NOW) is TOKEN
+    for record, now in ((None, NOW), (session(1).record, NOW), (TOKEN, TOKEN.expires_at), (CODE, CODE.expires_at)):
+        with pytest.raises(ContractError):
+            proved(record, now)
+
+
+def test_sessions_are_limited() -> None:
+    """A further one of the same user ends the oldest; those of other users are never ended, but refused."""
+    own = [session(number) for number in range(SESSIONS_OF_ONE)]
+    others = [session(number, f"user-{number}") for number in range(MAX_SESSIONS - SESSIONS_OF_ONE)]
+    new = session(999).record
+    assert surplus(new, own[1:]) == []
+    assert surplus(new, [*own, *others]) == own[:1]
+    with pytest.raises(ContractError):
+        surplus(new, [session(number, f"user-{number}") for number in range(MAX_SESSIONS)])
