@@ -231,13 +231,10 @@ class Bus:
         while_full: bool = True,
         check: Callable[[], None] | None = None,
     ) -> Acknowledgement:
-        """Publish an event until it is acknowledged; see `publish_stored`.
-
-        Of events with the same `msg_id`, by default that of the event, the stream stores the first.
-        """
+        """Publish an event, by default under its id, until it is acknowledged; see `publish_stored`."""
         subject, document = event_subject(event.project, event.subject, event.type), event.to_json()
-        name = msg_id or str(event.id)
-        return await self.publish_stored(subject, document, msg_id=name, while_full=while_full, check=check)
+        msg_id = msg_id or str(event.id)
+        return await self.publish_stored(subject, document, msg_id=msg_id, while_full=while_full, check=check)
 
     async def publish_command(
         self, command: Envelope[Any], *, check: Callable[[], None] | None = None

@@ -65,7 +65,9 @@ class Actions:
         actions._numbers = self._numbers
         return actions
 
-    async def end(self, state: SandboxActivity, finding: Finding, now: datetime, rules: RuleSet) -> ObservedEvent | None:
+    async def end(
+        self, state: SandboxActivity, finding: Finding, now: datetime, rules: RuleSet
+    ) -> ObservedEvent | None:
         """Publish the finding, and command the sandbox's end. Returns the published event, to be folded in.
 
         None if it is stored already, and has to be read. Raises `RuleFailedError`, and then has published nothing.

@@ -35,7 +35,8 @@ async def test_of_two_events_under_one_name_the_first_is_stored(world: World) ->
     """The other publisher learns of it, and continues as a new source: no number of its events is missing."""
     async with world.herd.bus(Principal.MONITOR) as bus:
         new, old = (EventPublisher(bus, Principal.MONITOR) for _ in range(2))
-        name, about = bus.ids.derive(datetime.now(UTC), "decision", 1), {"project": "default", "entity": "sbx-1"}
+        name = bus.ids.derive(datetime.now(UTC), "decision", 1)
+        about: dict[str, Any] = {"project": "default", "entity": "sbx-1"}
         first = await new.publish_first(MonitorRuleUnmuted(rule="loop", unmuted_by="a"), name, **about)
         second = await old.publish_first(MonitorRuleUnmuted(rule="loop", unmuted_by="b"), name, **about)
         last = await old.publish(MonitorRuleUnmuted(rule="cycle", unmuted_by="b"), **about)

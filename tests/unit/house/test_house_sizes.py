@@ -37,6 +37,8 @@ LARGE = {
     "services/spawner/spawner/repositories/mirror.py": "one class: every use of git on a repository",
     "libs/sandherd/contracts/events/monitor.py": "one domain: every event of the monitor",
     "services/monitor/monitor/interventions.py": "one subject: what happens to an intervention after its decision",
+    "services/monitor/monitor/normalisation.py": "one table: what differs by chance, and where it is searched for",
+    "services/monitor/monitor/rules/error_streak.py": "one rule: its thresholds, its part, its fold and its decision",
     "libs/sandherd/contracts/subjects.py": "one table: every subject, and who says and hears it",
 }
 """Files over the usual size, and why each is one."""

@@ -1,9 +1,8 @@
 """What must hold while partitions move, while the broker does not respond, and while the monitor waits for a reply."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +18,7 @@ from monitor.partition_plan import PartitionId
 from monitor.rule_set import ALL
 from monitor.snapshot import pack
 from monitor.snapshot_store import Snapshots, manifest_key, piece_key
+from monitor.state import Outcome
 from monitor.stream_follower import StreamFollower
 from monitor.summary_writer import SummaryWriter
 from monitor.watch import Watch
@@ -29,62 +29,9 @@ from sandherd.bus.publisher import EventPublisher
 from sandherd.bus.replies import Acknowledgement
 from sandherd.contracts.commands import PauseSandbox, RequestApproval, SendMessage
 from sandherd.contracts.events.agent import AgentWaiting
-from sandherd.contracts.names import DerivedIds
 from sandherd.contracts.states import SandboxState
 from sandherd.telemetry.meters import Meters
-
-NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-KEY = ("p1", "sbx-1")
-RULES = ALL.with_ladder("pause", cooldown=0)
-
-
-class Lease:
-    """A lease that the test takes."""
-
-    held = True
-    fence = 1
-
-    def check(self) -> None:
-        if not self.held:
-            raise LeaseLostError
-
-
-class Broker:
-    """Accepts all that is published; `meanwhile` happens before the reply to a command."""
-
-    reconnects = 0
-    connected = True
-
-    def __init__(self) -> None:
-        self.ids = DerivedIds(b"of the monitors")
-        self.events: list[Any] = []
-        self.commands: list[Any] = []
-        self.names: set[str] = set()
-        self.meanwhile: Callable[[], None] = lambda: None
-
-    @property
-    def sent(self) -> list[type]:
-        """The kinds of its commands."""
-        return [type(one.data) for one in self.commands]
-
-    async def publish_event(self, event: Any, *, msg_id: str | None = None, **_: Any) -> Acknowledgement:
-        name = msg_id or str(event.id)
-        if name in self.names:
-            return Acknowledgement("EVENTS", len(self.events), duplicate=True)
-        self.names.add(name)
-        self.events.append(event)
-        return Acknowledgement("EVENTS", len(self.events), duplicate=False)
-
-    async def publish_command(self, command: Any, **_: Any) -> None:
-        self.commands.append(command)
-        meanwhile, self.meanwhile = self.meanwhile, lambda: None
-        meanwhile()
-
-
-def enforcement(broker: Broker, herd: Herd) -> Enforcement:
-    bus: Any = broker
-    lease: Any = Lease()
-    return Enforcement(bus, lease, Actions(bus, EventPublisher(bus, "monitor")), Meters(CollectorRegistry()), herd)
+from tests.unit.monitor.holders import KEY, NOW, RULES, Broker, Lease, enforcement
 
 
 async def steered(story: Any) -> tuple[Broker, Herd, Enforcement]:
@@ -216,7 +163,8 @@ async def test_holder_that_was_suspended_before_its_write_adds_no_outcome(story:
     broker, (new, old) = two_holders(story)
     await enforcement(broker, new).enforce(KEY, NOW, None)
     read_decision(story, broker, old)
-    for herd, outcome in ((new, "ignored"), (old, "undelivered")):
+    decided: tuple[tuple[Herd, Outcome], ...] = ((new, "ignored"), (old, "undelivered"))
+    for herd, outcome in decided:
         state = herd.live[KEY]
         assert state.steering is not None
         herd.replace(state.changed(steering=replace(state.steering, outcome=outcome)))
