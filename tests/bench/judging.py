@@ -13,6 +13,7 @@ from typing import Any, Final
 from monitor.event_decoder import read
 from monitor.facts import ObservedEvent
 from monitor.herd import Herd
+from monitor.main import collect_rarely
 from monitor.urgency import is_urgent
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EVENTS
@@ -106,6 +107,7 @@ def _bytes(documents: list[tuple[str, bytes]]) -> int:
 
 async def measure(recorder: Recorder) -> None:
     """CPU to read, fold and judge beside reading only; the same with many sandboxes beside few; memory of a sandbox."""
+    collect_rarely()  # as the service does
     for _ in recorder.each("monitor.rate"):
         reading, folding = _read_cost(1000), _fold_cost(1000, _ROUNDS)
         recorder.add("monitor.rate", 1 / (reading + folding), 1 / reading)

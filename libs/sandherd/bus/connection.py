@@ -224,11 +224,17 @@ class Bus:
             attempt += 1
 
     async def publish_event(
-        self, event: Envelope[Any], *, while_full: bool = True, check: Callable[[], None] | None = None
+        self,
+        event: Envelope[Any],
+        *,
+        msg_id: str | None = None,
+        while_full: bool = True,
+        check: Callable[[], None] | None = None,
     ) -> Acknowledgement:
-        """Publish an event until it is acknowledged; see `publish_stored`."""
+        """Publish an event, by default under its id, until it is acknowledged; see `publish_stored`."""
         subject, document = event_subject(event.project, event.subject, event.type), event.to_json()
-        return await self.publish_stored(subject, document, msg_id=str(event.id), while_full=while_full, check=check)
+        msg_id = msg_id or str(event.id)
+        return await self.publish_stored(subject, document, msg_id=msg_id, while_full=while_full, check=check)
 
     async def publish_command(
         self, command: Envelope[Any], *, check: Callable[[], None] | None = None

@@ -3,10 +3,12 @@
 import asyncio
 from copy import copy
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.bus.replies import Acknowledgement
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
 from sandherd.contracts.names import new_uuid
@@ -55,7 +57,26 @@ class EventPublisher:
 
         `id` is for an event that was decided before; it must not have been published.
         """
+        about = {"id": id, "time": time, "taskid": taskid, "sandboxid": sandboxid, "traceparent": traceparent}
+        return (await self._publish(data, project, entity, None, **about))[0]
+
+    async def publish_first(
+        self, data: EventData, name: UUID, *, project: str, entity: str, **about: Any
+    ) -> Envelope[EventData] | None:
+        """Publish an event, unless one was published under this name within the stream's duplicate window.
+
+        Returns it, or None if the stream has stored another one, or this one at an attempt that was not acknowledged:
+        then what was stored has to be read. The name must be a secret of the service (`DerivedIds`). Otherwise as
+        `publish`, which describes `about`.
+        """
+        event, stored = await self._publish(data, project, entity, str(name), **about)
+        return None if stored.duplicate else event
+
+    async def _publish(
+        self, data: EventData, project: str, entity: str, name: str | None, **about: Any
+    ) -> tuple[Envelope[EventData], Acknowledgement]:
         numbers, lease = self._numbers, self._lease
+        time, traceparent = about.pop("time", None), about.pop("traceparent", None)
         async with numbers.turn:
             event = wrap(
                 data,
@@ -64,19 +85,19 @@ class EventPublisher:
                 sequence=numbers.sequence + 1,
                 project=project,
                 subject=entity,
-                id=id,
                 time=time or datetime.now(UTC),
-                taskid=taskid,
-                sandboxid=sandboxid,
                 traceparent=traceparent or current_traceparent(),
+                **about,
             )
             try:
-                await self._bus.publish_event(event, check=lease.check if lease else None)
+                stored = await self._bus.publish_event(event, msg_id=name, check=lease.check if lease else None)
             except LeaseLostError:  # an attempt may be stored: its number is not used again
                 numbers.begin(str(new_uuid()))
                 raise
             numbers.sequence += 1
-            return event
+            if name is not None and stored.duplicate:  # this number may be stored, or not: no other may follow it
+                numbers.begin(str(new_uuid()))
+            return event, stored
 
 
 class _Numbers:

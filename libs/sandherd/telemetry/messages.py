@@ -152,6 +152,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _error("rule failed, disabled for the sandbox", "It raised what `reason` names.", "Report it."),
         _info("rule found a problem", "The monitor ends the sandbox by the rule in `rule`."),
         _info("pattern found in an agent's behaviour", "A guardian rule found it; `step` is what is done about it."),
+        _info("decision stored already, not repeated", "By another replica, or before a restart: it is read first."),
         _warning("events for the assessment unavailable", "A soft finding has no verdict.", "Check event-ingest."),
         _info("rule muted", "A user has muted a guardian rule for a sandbox."),
         _info("rule unmuted", "A muted rule is evaluated again."),

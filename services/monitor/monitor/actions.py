@@ -65,24 +65,35 @@ class Actions:
         actions._numbers = self._numbers
         return actions
 
-    async def end(self, state: SandboxActivity, finding: Finding, now: datetime, rules: RuleSet) -> ObservedEvent:
+    async def end(
+        self, state: SandboxActivity, finding: Finding, now: datetime, rules: RuleSet
+    ) -> ObservedEvent | None:
         """Publish the finding, and command the sandbox's end. Returns the published event, to be folded in.
 
-        Raises `RuleFailedError`, and then has published nothing.
+        None if it is stored already, and has to be read. Raises `RuleFailedError`, and then has published nothing.
         """
-        event = await self._publish(state, findings.event_of(finding, state, now, rules), now)
         times = state.found.times + 1 if state.found else 1
+        data = findings.event_of(finding, state, now, rules)
+        event, is_first = await self._publish(state, data, now, finding.since, finding.rule, times)
         command = TerminateSandbox(sandbox=state.sandbox, reason=finding.rule)
         await self._command(state, command, now, finding.since, finding.rule, times)
-        return event
+        return event if is_first else None
 
     async def publish_pattern(self, state: SandboxActivity, decision: Decision, now: datetime) -> ObservedEvent:
-        """Publish the guardian's analysis. Returns it, to be folded in."""
-        return await self._publish(state, decision_events.analysed(decision), now)
+        """Publish the guardian's analysis, unless it is stored. Returns it, to be folded in."""
+        pattern, step = decision.pattern, decision.reached
+        number = 0 if decision.steering is None else decision.steering.number
+        data = decision_events.analysed(decision)
+        event, _ = await self._publish(state, data, now, pattern.rule, pattern.key, pattern.began, step, number)
+        return event
 
-    async def publish_decision(self, state: SandboxActivity, steering: Steering, now: datetime) -> ObservedEvent:
-        """Publish the decision to intervene; its commands follow. Returns it, to be folded in."""
-        return await self._publish(state, decision_events.decided(steering), now)
+    async def publish_decision(self, state: SandboxActivity, steering: Steering, now: datetime) -> ObservedEvent | None:
+        """Publish the decision to intervene; its commands follow. Returns it, to be folded in.
+
+        None if there is one with this number already: it has to be read before anything else is decided.
+        """
+        event, is_first = await self._publish(state, decision_events.decided(steering), now, steering.number)
+        return event if is_first else None
 
     async def send(self, state: SandboxActivity, steering: Steering, sending: Need, now: datetime) -> None:
         """Send a command of an intervention. Each has one id, and is carried out once, however often it is sent."""
@@ -91,14 +102,19 @@ class Actions:
 
     async def publish_outcome(
         self, state: SandboxActivity, steering: Steering, outcome: Outcome, now: datetime
-    ) -> ObservedEvent:
-        """Publish the outcome of an intervention. Returns the published event, to be folded in."""
-        return await self._publish(state, decision_events.concluded(steering, outcome), now)
+    ) -> ObservedEvent | None:
+        """Publish the outcome of an intervention. Returns the published event, to be folded in; None if it has one."""
+        data = decision_events.concluded(steering, outcome)
+        event, is_first = await self._publish(state, data, now, steering.correlation)
+        return event if is_first else None
 
     async def publish_assessment(
         self, state: SandboxActivity, rule: str, model: str, assessment: Assessment, now: datetime
-    ) -> ObservedEvent:
-        """Publish a model's verdict on a soft finding, or that there is none. Returns the event, to be folded in."""
+    ) -> ObservedEvent | None:
+        """Publish a model's verdict on a soft finding, or that there is none. Returns the event, to be folded in.
+
+        None if the finding was assessed in this episode already.
+        """
         data = MonitorFindingAssessed(
             rule=rule,
             verdict=assessment.verdict,
@@ -108,7 +124,8 @@ class Actions:
             tokens=assessment.tokens,
             through=assessment.through,
         )
-        return await self._publish(state, data, now)
+        event, is_first = await self._publish(state, data, now, rule, state.episode_at)
+        return event if is_first else None
 
     async def notify(self, herd: Herd, now: datetime) -> list[Notice]:
         """Publish the notices of `herd` that are wanted and recent, in order, and drop all. Returns those published."""
@@ -124,16 +141,26 @@ class Actions:
             herd.notices.pop(notice.cause, None)
         return published
 
-    async def _publish(self, state: SandboxActivity, data: EventData, now: datetime) -> ObservedEvent:
-        event = await self._publisher.publish(
+    async def _publish(
+        self, state: SandboxActivity, data: EventData, now: datetime, *facts: object
+    ) -> tuple[ObservedEvent, bool]:
+        """Publish an event, and return it and whether it is the first of its type with these facts.
+
+        A holder of the lease that is suspended between its check and its write may write when another one holds it.
+        The stream stores the first of two such events, and the other holder reads it.
+        """
+        name = self._bus.ids.derive(state.started_at, data.type, state.project, state.sandbox, *facts)
+        event = await self._publisher.publish_first(
             data,
+            name,
             project=state.project,
             entity=state.sandbox,
             sandboxid=state.sandbox,
             taskid=state.taskid,
             traceparent=state.traceparent,
         )
-        return ObservedEvent(state.project, state.sandbox, data.type, state.number, now, data, event.id)
+        id = None if event is None else event.id
+        return ObservedEvent(state.project, state.sandbox, data.type, state.number, now, data, id), event is not None
 
     async def _command(
         self, state: SandboxActivity, data: Command, now: datetime, since: datetime, *facts: object

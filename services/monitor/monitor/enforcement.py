@@ -106,8 +106,9 @@ class Enforcement:
         except RuleFailedError as failure:
             self.herd.disable(key, failure)
             return
-        self.herd.fold_own(key, event)
-        self._meters.count("sandherd_findings_total", rule=finding.rule)
+        if event is not None:
+            self.herd.fold_own(key, event)
+            self._meters.count("sandherd_findings_total", rule=finding.rule)
 
     async def _is_confirmed(self, state: SandboxActivity, finding: Finding, now: datetime) -> bool:
         """Whether the spawner's record confirms the finding. If it can't be read, the finding waits."""
@@ -137,7 +138,11 @@ class Enforcement:
             self.herd.fold_own(key, analysed)
         else:
             step = decision.steering.step
-            self.herd.fold_own(key, await self._actions.publish_decision(state, decision.steering, now))
+            decided = await self._actions.publish_decision(state, decision.steering, now)
+            if decided is None:
+                _log.warning("decision stored already, not repeated", sandbox=state.sandbox, rule=rule)
+                return
+            self.herd.fold_own(key, decided)
         _log.info("pattern found in an agent's behaviour", sandbox=state.sandbox, rule=rule, step=step)
         self._meters.count("sandherd_steerings_total", rule=rule, step=step)
 
@@ -172,6 +177,8 @@ class Enforcement:
             self._lease.check()
             now = max(suspicion.at, state.last_sign_at)
             event = await self._actions.publish_assessment(state, rule, self._assessor.name, assessment, now)
+            if event is None:
+                return
             self.herd.fold_own(suspicion.key, event)
             self._meters.count("sandherd_assessments_total", rule=rule, verdict=assessment.verdict or "none")
 
@@ -181,5 +188,8 @@ class Enforcement:
         if state is None or state.steering is None or outcome is None:
             return
         self._lease.check()
-        self.herd.fold_own(key, await self._actions.publish_outcome(state, state.steering, outcome, now))
+        event = await self._actions.publish_outcome(state, state.steering, outcome, now)
+        if event is None:
+            return
+        self.herd.fold_own(key, event)
         self._meters.count("sandherd_interventions_total", rule=state.steering.rule, outcome=outcome)

@@ -35,18 +35,21 @@ def folded(state: SandboxActivity, observation: Observation, rules: RuleSet, num
     if not folding:
         return state.changed(number=number)
     parts, disabled, steering = dict(state.parts), state.disabled, state.steering
-    for rule in folding:
-        if rule.name in disabled or not (rule.folds_output or observation.event.data is not None):
+    has_data = observation.event.data is not None
+    for active in folding:
+        name = active.name
+        if (disabled and name in disabled) or not (has_data or active.rule.folds_output):
             continue
         try:
-            before = part_of(state, rule, rules)
-            part = rule.fold(before, observation, state)
-            steering = _observed(steering, rule, part, observation, state.turn)
+            before = parts.get(name, active.new_part)
+            part = active.rule.fold(before, observation, state)
+            if steering is not None and steering.watched == name:
+                steering = _observed(steering, active.rule, part, observation, state.turn)
             if part is not before:
-                parts[rule.name] = part
+                parts[name] = part
         except Exception as error:  # noqa: BLE001  # whatever it raises, it must not stop the watch of all sandboxes
-            disabled = {**disabled, rule.name: RuleFailedError(rule.name, "fold", error).reason}
-            parts.pop(rule.name, None)
+            disabled = {**disabled, name: RuleFailedError(name, "fold", error).reason}
+            parts.pop(name, None)
     return state.changed(number=number, parts=parts, disabled=disabled, steering=steering)
 
 
@@ -115,13 +118,9 @@ def part_of(state: SandboxActivity, rule: AnyRule, rules: RuleSet) -> Any:
     return rules.new_parts.get(rule.name) if part is None else part
 
 
-def _observed(
-    steering: Steering | None, rule: AnyRule, part: Any, observation: Observation, turn: int
-) -> Steering | None:
+def _observed(steering: Steering, rule: AnyRule, part: Any, observation: Observation, turn: int) -> Steering:
     """An intervention against a pattern of this rule, after an observation that follows its delivery."""
-    if steering is None or steering.watched != rule.name or not isinstance(rule, GuardianRule):
-        return steering
-    if steering.received_at is None or steering.outcome is not None:
+    if not isinstance(rule, GuardianRule) or steering.received_at is None or steering.outcome is not None:
         return steering
     repeated = rule.is_repeated(steering.pattern, part, observation)
     if repeated is None:

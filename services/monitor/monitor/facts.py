@@ -58,6 +58,11 @@ class ObservedEvent:
     sequence: int = 0
     """Its number in its source's sequence; 0 if it is not known."""
 
+    @property
+    def is_of_agent(self) -> bool:
+        """Whether a worker publishes it, about its agent."""
+        return self.type.startswith("agent.")
+
 
 @dataclass(frozen=True, slots=True)
 class Call:

@@ -49,7 +49,8 @@ def step(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet = ALL) -> S
 
 
 def _step(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet, number: int) -> SandboxActivity:
-    state, domain, call = state.draft(), seen.type.partition(".")[0], None
+    state, call = state.draft(), None
+    domain = "agent" if seen.is_of_agent else seen.type.partition(".")[0]
     if domain == "agent":
         state, call = _agent(state, seen)
         state = _summed_up(state, seen, call)
@@ -68,7 +69,7 @@ def _step(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet, number: i
 
 def _first_state(seen: ObservedEvent) -> SandboxActivity | None:
     """A sandbox is watched from its first own event; messages to it and events about it do not start that."""
-    own = seen.type.startswith("agent.") or _state_of(seen) is not None or seen.type == SandboxExtended.type
+    own = seen.is_of_agent or _state_of(seen) is not None or seen.type == SandboxExtended.type
     if not own:
         return None
     return SandboxActivity(

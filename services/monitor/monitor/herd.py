@@ -52,41 +52,46 @@ class Herd:
 
     def fold(self, seen: ObservedEvent) -> SandboxActivity | None:
         """Fold one event in. Returns the state after it, or None if it is about no watched sandbox."""
-        notices.fold(self.notices, seen)
-        if isinstance(seen.data, MonitorFindingAssessed):
-            self.allowance = self.allowance.with_used(seen.data.tokens, seen.at)
+        if not seen.is_of_agent:
+            notices.fold(self.notices, seen)
+            if isinstance(seen.data, MonitorFindingAssessed):
+                self.allowance = self.allowance.with_used(seen.data.tokens, seen.at)
         key = seen.project, seen.entity
         if key in self.ended:
             return None
-        state = fold(self.live.get(key), seen, self.rules)
-        if state is not None and seen.type != AgentHeartbeat.type:
+        before = self.live.get(key)
+        state = fold(before, seen, self.rules)
+        if state is None:
+            return None
+        if seen.type != AgentHeartbeat.type:
             self.changed.add(key)
-        return None if state is None else self._store(state)
+        return self._store(key, before, state)
 
     def fold_own(self, key: Key, seen: ObservedEvent) -> None:
         """Fold in an event that the monitor has just published; reading it from the stream changes nothing more."""
         state = self.live.get(key)
         if state is not None:
             self.changed.add(key)
-            self._store(step(state, seen, self.rules))
+            self._store(key, state, step(state, seen, self.rules))
 
     def replace(self, state: SandboxActivity) -> None:
         """Replace the state of a sandbox that is still watched."""
-        if state.key in self.live:
-            self._store(state)
+        key = state.key
+        if key in self.live:
+            self._store(key, self.live[key], state)
 
     def disable(self, key: Key, failure: RuleFailedError) -> None:
         """Evaluate a rule that has failed no more for this sandbox."""
         state = self.live.get(key)
         if state is not None:
-            self._store(disabled(state, failure))
+            self._store(key, state, disabled(state, failure))
 
     def end(self, key: Key) -> None:
         """Note the end of a sandbox by another source than the stream; it is removed once its intervention is over."""
         state = self.live.get(key)
         if state is not None:
             self.changed.add(key)
-            self._store(state.changed(ended=True, steering=interventions.ended_with_sandbox(state)))
+            self._store(key, state, state.changed(ended=True, steering=interventions.ended_with_sandbox(state)))
 
     def remove(self, key: Key) -> None:
         """Stop watching a sandbox that has ended."""
@@ -100,13 +105,12 @@ class Herd:
         while len(self.ended) > MAX_TOMBSTONES:
             self.ended.popitem(last=False)
 
-    def _store(self, state: SandboxActivity) -> SandboxActivity:
+    def _store(self, key: Key, before: SandboxActivity | None, state: SandboxActivity) -> SandboxActivity:
         """Store the state, unless its sandbox has ended and no outcome of a nudge is to be published."""
-        before = self.live.get(state.key)
         if state.disabled and (before is None or before.disabled is not state.disabled):
             known = before.disabled if before is not None else {}
-            self.failures += [(state.key, rule) for rule in state.disabled if rule not in known]
-        self.live[state.key] = state
+            self.failures += [(key, rule) for rule in state.disabled if rule not in known]
+        self.live[key] = state
         if state.ended and state.steering is None:
-            self.remove(state.key)
+            self.remove(key)
         return state

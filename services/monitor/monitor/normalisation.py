@@ -35,6 +35,8 @@ _MONTH: Final = b"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
 _ZONE: Final = rb"(?: ?[ap]m)?(?: ?(?:utc|gmt|z|[+-][0-9]{2}:?[0-9]{2})(?!\w))?"
 _CLOCK: Final = rb"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]{1,9})?)?" + _ZONE
 _UNIT: Final = b"(?:[num]?s|\xc2\xb5s|m|h|secs?|seconds?|mins?|minutes?|hours?|milliseconds?)"
+_SINCE_1970: Final = rb"[5-9][0-9]{8}(?:[0-9]{3}){0,3}(?:\.[0-9]{1,9})?(?!\w)"
+"""What follows the first digit of a time in seconds, or smaller units."""
 _MASK: Final = b"#"
 
 
@@ -45,7 +47,7 @@ def _digits() -> bytes:
         rb"[0-9]?:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?" + _ZONE + rb"(?![\w:])",
         rb"[0-9]? " + _MONTH + rb" [0-9]{4}(?: " + _CLOCK + b")?",
         rb"[0-9]{0,9}(?:[.,][0-9]{1,9})? ?" + _UNIT + rb"(?: ?[0-9]{1,9}(?:\.[0-9]{1,9})? ?" + _UNIT + rb"){0,3}(?!\w)",
-        rb"(?<=1)[5-9][0-9]{8}(?:[0-9]{3}){0,3}(?:\.[0-9]{1,9})?(?!\w)",  # since 1970: seconds, or smaller units
+        rb"(?<=1)" + _SINCE_1970,
         rb"(?<=0)x[0-9a-f]{4,16}(?!\w)",
         rb"(?<=\w\[[0-9])(?:[0-9]{0,6}(?=\]:)|[0-9]{2,6}(?=\] ))",  # a process in a log
     )
@@ -70,6 +72,8 @@ _NAME: Final = rb"[ :=\"']{1,4}[\w.-]{1,64}"
 _ANYWHERE: Final = (
     _Volatile.of(b"\x1b", rb"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-z])"),
     _Volatile.of(b"(cached)", rb"\(cached\)", _MASK),
+)
+_PATHS: Final = (
     _Volatile.of(b"/tmp/", rb"(?:/private|/var)?/tmp/[\w.@%+-]{1,128}"),
     _Volatile.of(b"/var/folders/", rb"/var/folders/[\w.@%+/-]{1,128}"),
 )
@@ -87,6 +91,9 @@ _WITH_NUMBERS: Final = (
     _Volatile.of(b"token count", rb"token count" + _NUMBER),
 )
 _DIGITS: Final = re.compile(_digits())
+_EPOCHS: Final = re.compile(rb"1(?<![\w.:]1)" + _SINCE_1970)
+_MORE_THAN_NUMBERS: Final = re.compile(rb"[a-z\[/:-]")
+"""In a result without any of them, of what `_DIGITS` finds only times since 1970 are possible."""
 _DATES: Final = re.compile(
     _MONTH + rb" [ 0-9]?[0-9](?![0-9])(?:,? [0-9]{4})?(?:[ ,]{1,2}(?:" + _CLOCK + rb"|#)(?: [0-9]{4})?)?"
 )
@@ -108,6 +115,7 @@ _REASON: Final = re.compile(
 )
 _TRACEBACK: Final = b"traceback (most recent call last)"
 _RUNS: Final = bytes.maketrans(b"0123456789abcdef", b"h" * 16)
+_CLASSES: Final = bytes.maketrans(b"0123456789abcdef", b"0" * 10 + b"a" * 6)
 _ZEROS: Final = bytes.maketrans(b"123456789", b"0" * 9)
 _TOOL: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
 _WRITTEN: Final = re.compile(
@@ -196,7 +204,7 @@ def normalised(text: str) -> bytes:
         text = f"written {written['path']}"
     content = text.encode("utf-8", "replace").lower()
     content = content[_WRAPPED.match(content).end() :].rstrip()  # type: ignore[union-attr]  # it matches any text
-    for volatile in _ANYWHERE:
+    for volatile in (*_ANYWHERE, *_PATHS) if b"/" in content else _ANYWHERE:
         if volatile.sign in content:
             content = volatile.pattern.sub(volatile.mask, content)
     if not text.isascii():
@@ -211,16 +219,27 @@ def normalised(text: str) -> bytes:
 def _without_numbers(content: bytes, *, has_dates: bool) -> bytes:
     if _LINE_NUMBERS.match(content):
         content = _LINE_NUMBERS.sub(b"", content).rstrip()
+    if _MORE_THAN_NUMBERS.search(content) is None:
+        return _EPOCHS.sub(_MASK, content)
     content = _DIGITS.sub(_MASK, content)
     if has_dates:
         content, dates = _DATES.subn(_MASK, content)
         content = _WEEKDAYS.sub(b"", content) if dates else content
-    if b"hhhhhhh" in content.translate(_RUNS):
+    if _may_have_hexadecimal(content):
         content = _HEXADECIMAL.sub(_masked_hexadecimal, content)
     for volatile in _WITH_NUMBERS:
         if volatile.sign in content:
             content = volatile.pattern.sub(_MASK, content)
     return content
+
+
+def _may_have_hexadecimal(content: bytes) -> bool:
+    """Whether a digest or a UUID may be in it: seven such characters, and letters beside digits, or groups of them."""
+    classes = content.translate(_CLASSES)
+    if b"a" not in classes and b"-" not in classes:
+        return False
+    mixed = b"0a" in classes or b"a0" in classes or b"0000-" in classes or b"aaaa-" in classes
+    return mixed and b"hhhhhhh" in content.translate(_RUNS)
 
 
 def _masked_hexadecimal(found: "re.Match[bytes]") -> bytes:

@@ -78,9 +78,11 @@ class RuleSet:
         ]
         """The guardian rules whose patterns the model assesses first."""
         self.prompt: Sequence[ActiveRule[Finding | Pattern]] = self._active(rule for rule in self.rules if rule.prompt)
-        self._of_output = tuple(rule for rule in self.rules if rule.folds_output)
+        self._of_output = self._active(rule for rule in self.rules if rule.folds_output)
         self._of_types = {name: self._folding(name, of_calls=False) for name in EVENTS}
         self._of_calls = {name: self._folding(name, of_calls=True) for name in EVENTS}
+        self._prompt_after = {name: self._prompt(active) for name, active in self._of_calls.items()}
+        self._prompt_after_output = self._prompt(self._of_output)
 
     def _active(self, rules: Iterable[AnyRule]) -> tuple[ActiveRule[Any], ...]:
         return tuple(
@@ -100,16 +102,23 @@ class RuleSet:
     def _with(self, thresholds: Mapping[str, Any], cooldown: float, max_step: SteeringStep) -> "RuleSet":
         return RuleSet(self.rules, thresholds, steering_cooldown=cooldown, max_step=max_step, assesses=self.assesses)
 
-    def folding(self, event_type: str, *, ends_call: bool) -> tuple[AnyRule, ...]:
+    def folding(self, event_type: str, *, ends_call: bool) -> Sequence[ActiveRule[Any]]:
         """The rules that fold an event of this type; a type that this version does not know is only output."""
         known = (self._of_calls if ends_call else self._of_types).get(event_type)
         if known is not None:
             return known
         return self._of_output if event_type.startswith(_AGENT) else ()
 
-    def _folding(self, event_type: str, *, of_calls: bool) -> tuple[AnyRule, ...]:
+    def prompt_after(self, event_type: str) -> Sequence[ActiveRule[Finding | Pattern]]:
+        """The prompt rules whose parts an event of an agent may change, by its type."""
+        return self._prompt_after.get(event_type, self._prompt_after_output)
+
+    def _prompt(self, folding: Sequence[ActiveRule[Any]]) -> Sequence[ActiveRule[Any]]:
+        return tuple(active for active in folding if active.rule.prompt)
+
+    def _folding(self, event_type: str, *, of_calls: bool) -> Sequence[ActiveRule[Any]]:
         output = event_type.startswith(_AGENT)
-        return tuple(
+        return self._active(
             rule
             for rule in self.rules
             if EVENTS[event_type] in rule.reads or (of_calls and rule.folds_calls) or (output and rule.folds_output)

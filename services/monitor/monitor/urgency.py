@@ -21,7 +21,8 @@ def is_urgent(before: SandboxActivity | None, state: SandboxActivity, seen: Obse
     if guardian.to_send(state, state.last_sign_at) is not None:
         return True
     prompt: Iterable[ActiveRule[Finding | Pattern]] = rules.prompt
-    if before is not None and seen.type.startswith("agent."):
+    if before is not None and seen.is_of_agent:
         parts, before_parts = state.parts, before.parts
-        prompt = (rule for rule in prompt if parts.get(rule.name) is not before_parts.get(rule.name))
+        may_have = rules.prompt_after(seen.type)
+        prompt = [rule for rule in may_have if parts.get(rule.name) is not before_parts.get(rule.name)]
     return first_found(prompt, state, state.last_sign_at) is not None

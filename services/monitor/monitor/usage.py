@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
+from monitor.copies import changer
 from monitor.facts import EndedCall, ObservedEvent
 from sandherd.contracts.events.agent import (
     AgentCompleted,
@@ -64,6 +65,7 @@ class AgentTotals:
     paused_seconds: float = 0.0
 
 
+_changed: Final = changer(AgentTotals)
 NO_PROGRESS: Final = AgentTotals()
 """One for all sandboxes whose agent has done nothing yet."""
 
@@ -71,8 +73,7 @@ NO_PROGRESS: Final = AgentTotals()
 def folded(progress: AgentTotals, seen: ObservedEvent, call: EndedCall | None) -> AgentTotals:
     """The totals after an event of the worker, which ends `call`."""
     if call is not None:
-        failed = _has_failed(seen)
-        return replace(progress, tool_calls=progress.tool_calls + 1, errors=progress.errors + failed)
+        return _changed(progress, tool_calls=progress.tool_calls + 1, errors=progress.errors + _has_failed(seen))
     step = _STEPS.get(seen.type)
     return progress if step is None else step(progress, seen)
 

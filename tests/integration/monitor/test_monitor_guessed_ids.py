@@ -4,7 +4,9 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from sandherd.bus.publisher import EventPublisher
 from sandherd.contracts.commands import CancelTask, TerminateSandbox
+from sandherd.contracts.events.monitor import MonitorRuleUnmuted
 from sandherd.contracts.names import DerivedIds, derived_uuid
 from sandherd.contracts.subjects import Principal, command_subject
 
@@ -27,3 +29,20 @@ async def test_client_cannot_suppress_a_command_of_the_monitor(world: World) -> 
         await world.born("sbx-later")
         await world.until(lambda: world.asked("sbx-later"))
     assert world.asked("sbx-dead") == ["dead"]
+
+
+async def test_of_two_events_under_one_name_the_first_is_stored(world: World) -> None:
+    """The other publisher learns of it, and continues as a new source: no number of its events is missing."""
+    async with world.herd.bus(Principal.MONITOR) as bus:
+        new, old = (EventPublisher(bus, Principal.MONITOR) for _ in range(2))
+        name = bus.ids.derive(datetime.now(UTC), "decision", 1)
+        about: dict[str, Any] = {"project": "default", "entity": "sbx-1"}
+        first = await new.publish_first(MonitorRuleUnmuted(rule="loop", unmuted_by="a"), name, **about)
+        second = await old.publish_first(MonitorRuleUnmuted(rule="loop", unmuted_by="b"), name, **about)
+        last = await old.publish(MonitorRuleUnmuted(rule="cycle", unmuted_by="b"), **about)
+        assert first is not None
+        await world.until(lambda: len(world.said) == 2)
+    assert second is None
+    stored = [(one["id"], one["source"], one["sequence"]) for one in world.said]
+    assert stored == [(str(one.id), one.source, 1) for one in (first, last)]
+    assert len({source for _, source, _ in stored}) == 2

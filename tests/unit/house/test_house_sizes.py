@@ -39,6 +39,8 @@ LARGE = {
     "libs/sandherd/contracts/events/monitor.py": "one domain: every event of the monitor",
     "services/monitor/monitor/interventions.py": "one subject: what happens to an intervention after its decision",
     "libs/sandherd/client/__init__.py": "one list: every exported name, and its module",
+    "services/monitor/monitor/normalisation.py": "one table: what differs by chance, and where it is searched for",
+    "services/monitor/monitor/rules/error_streak.py": "one rule: its thresholds, its part, its fold and its decision",
     "libs/sandherd/contracts/subjects.py": "one table: every subject, and who says and hears it",
 }
 """Files over the usual size, and why each is one."""

@@ -90,6 +90,22 @@ def test_the_same_error_after_edits(session: Session, commands: int, times: int,
     assert (session.found("error_streak") is not None) == found
 
 
+def test_one_text_that_looks_like_an_outage_suspends_the_rule_for_three_calls(session: Session) -> None:
+    """Also if the one before was long ago: an agent that prints such a text now and then is steered nevertheless."""
+    for _ in range(2):
+        session.call("curl x", "503", outcome="outage")
+        for number in range(12):
+            session.call(f"cat {number}", "r", outcome="ok")
+    session.call("curl x", "503", outcome="outage")
+    for number in range(2):
+        session.call(f"build {number}", "error: no space left on device", outcome="failed")
+        assert session.found("error_streak") is None
+    session.call("build 3", "error: no space left on device", outcome="failed")
+    found = session.found("error_streak")
+    assert found is not None
+    assert found.count == 3
+
+
 def test_outage_suspends_the_rule(session: Session) -> None:
     """While calls are prevented by an outage, errors may result from it; it is counted."""
     for _ in range(6):

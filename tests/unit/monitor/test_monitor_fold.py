@@ -1,7 +1,7 @@
 """The fold under any interleaving, any restart and any repetition."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monitor.copies import changer
 from monitor.facts import MAX_CALLS, MAX_CLOSED, ObservedEvent
 from monitor.findings import find
 from monitor.fold import fold
@@ -18,6 +19,7 @@ from monitor.herd import MAX_TOMBSTONES, Herd
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import MAX_EVIDENCE
 from monitor.snapshot import Manifest, SnapshotError, pack, unpack
+from monitor.usage import AgentTotals
 from sandherd.contracts.names import DerivedIds
 
 Story = Any
@@ -223,3 +225,13 @@ def test_herd_of_thousands_is_packed_and_restored(story: Story) -> None:
     manifest, pieces = pack(herd, "1-b")
     assert all(len(piece) <= 512 * 1024 for piece in pieces)
     assert unpack(manifest, pieces).live == herd.live
+
+
+def test_copy_with_other_values_changes_no_original() -> None:
+    """It is what `dataclasses.replace` makes, can't be changed itself, and is of the same class."""
+    changed, before = changer(AgentTotals), AgentTotals(turns=2, cost_micro_usd=7)
+    copy = changed(before, turns=3, priced=True)
+    assert (type(copy), copy) == (AgentTotals, replace(before, turns=3, priced=True))
+    assert before == AgentTotals(turns=2, cost_micro_usd=7)
+    with pytest.raises(FrozenInstanceError):
+        copy.turns = 4  # type: ignore[misc]  # that is the claim

@@ -1,9 +1,8 @@
 """What must hold while partitions move, while the broker does not respond, and while the monitor waits for a reply."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +18,7 @@ from monitor.partition_plan import PartitionId
 from monitor.rule_set import ALL
 from monitor.snapshot import pack
 from monitor.snapshot_store import Snapshots, manifest_key, piece_key
+from monitor.state import Outcome
 from monitor.stream_follower import StreamFollower
 from monitor.summary_writer import SummaryWriter
 from monitor.watch import Watch
@@ -26,58 +26,12 @@ from sandherd.bus.connection import Bus, ConnectionCallbacks, ConnectionLostErro
 from sandherd.bus.consumers.pull import ConsumerUnresponsiveError
 from sandherd.bus.lease import LeaseLostError
 from sandherd.bus.publisher import EventPublisher
+from sandherd.bus.replies import Acknowledgement
 from sandherd.contracts.commands import PauseSandbox, RequestApproval, SendMessage
 from sandherd.contracts.events.agent import AgentWaiting
-from sandherd.contracts.names import DerivedIds
 from sandherd.contracts.states import SandboxState
 from sandherd.telemetry.meters import Meters
-
-NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-KEY = ("p1", "sbx-1")
-RULES = ALL.with_ladder("pause", cooldown=0)
-
-
-class Lease:
-    """A lease that the test takes."""
-
-    held = True
-    fence = 1
-
-    def check(self) -> None:
-        if not self.held:
-            raise LeaseLostError
-
-
-class Broker:
-    """Accepts all that is published; `meanwhile` happens before the reply to a command."""
-
-    reconnects = 0
-    connected = True
-
-    def __init__(self) -> None:
-        self.ids = DerivedIds(b"of the monitors")
-        self.events: list[Any] = []
-        self.commands: list[Any] = []
-        self.meanwhile: Callable[[], None] = lambda: None
-
-    @property
-    def sent(self) -> list[type]:
-        """The kinds of its commands."""
-        return [type(one.data) for one in self.commands]
-
-    async def publish_event(self, event: Any, **_: Any) -> None:
-        self.events.append(event)
-
-    async def publish_command(self, command: Any, **_: Any) -> None:
-        self.commands.append(command)
-        meanwhile, self.meanwhile = self.meanwhile, lambda: None
-        meanwhile()
-
-
-def enforcement(broker: Broker, herd: Herd) -> Enforcement:
-    bus: Any = broker
-    lease: Any = Lease()
-    return Enforcement(bus, lease, Actions(bus, EventPublisher(bus, "monitor")), Meters(CollectorRegistry()), herd)
+from tests.unit.monitor.holders import KEY, NOW, RULES, Broker, Lease, enforcement
 
 
 async def steered(story: Any) -> tuple[Broker, Herd, Enforcement]:
@@ -143,11 +97,12 @@ async def test_decision_is_not_published_again_after_the_lease_was_lost(story: A
     lease: Any = Lease()
     attempts: list[tuple[str, Any]] = []
 
-    async def publish(subject: str, payload: bytes, **_: Any) -> None:
+    async def publish(subject: str, payload: bytes, **_: Any) -> Acknowledgement:
         attempts.append((subject, json.loads(payload)))
         if len(attempts) == stored + 1:
             lease.held = False
             raise ConnectionLostError(subject)
+        return Acknowledgement("EVENTS", len(attempts), duplicate=False)
 
     async def connected() -> None:
         return None
@@ -167,6 +122,72 @@ async def test_decision_is_not_published_again_after_the_lease_was_lost(story: A
     numbers = [(found["source"], found["sequence"]) for found in (*events, attempts[-1][1])]
     assert len(set(numbers)) == len(numbers)
     assert attempts[-1][1]["sequence"] == (1 if stored < 2 else 3)
+
+
+def two_holders(story: Any) -> tuple[Broker, list[Herd]]:
+    """What two replicas know that both take themselves for the holder: the same events."""
+    herds = [Herd(rules=RULES), Herd(rules=RULES)]
+    for event in story.loop(4):
+        for herd in herds:
+            herd.fold(event)
+    return Broker(), herds
+
+
+def kinds(broker: Broker) -> list[str]:
+    return [one.type.removeprefix("monitor.") for one in broker.events]
+
+
+def read_decision(story: Any, broker: Broker, herd: Herd) -> None:
+    """The replica reads the decision that is stored."""
+    [decision] = [one for one in broker.events if one.type == "monitor.intervention_decided"]
+    seen = story.seen(decision.type, **decision.data.model_dump())
+    herd.fold(replace(seen, id=decision.id))
+
+
+async def test_holder_that_was_suspended_before_its_write_adds_no_decision(story: Any) -> None:
+    """It has checked its lease, and another replica has decided meanwhile: it sends nothing, and reads that first."""
+    broker, (new, old) = two_holders(story)
+    await enforcement(broker, new).enforce(KEY, NOW, None)
+    acting = enforcement(broker, old)
+    await acting.enforce(KEY, NOW + timedelta(seconds=3), None)
+    assert kinds(broker) == ["guardian_analysed", "intervention_decided"]
+    assert (old.live[KEY].steering, len(broker.commands)) == (None, 1)
+    read_decision(story, broker, old)
+    await acting.enforce(KEY, NOW + timedelta(seconds=3), None)
+    assert kinds(broker) == ["guardian_analysed", "intervention_decided"]
+    assert old.live[KEY].steered == 1
+
+
+async def test_holder_that_was_suspended_before_its_write_adds_no_outcome(story: Any) -> None:
+    """Also if it would publish another one."""
+    broker, (new, old) = two_holders(story)
+    await enforcement(broker, new).enforce(KEY, NOW, None)
+    read_decision(story, broker, old)
+    decided: tuple[tuple[Herd, Outcome], ...] = ((new, "ignored"), (old, "undelivered"))
+    for herd, outcome in decided:
+        state = herd.live[KEY]
+        assert state.steering is not None
+        herd.replace(state.changed(steering=replace(state.steering, outcome=outcome)))
+        await enforcement(broker, herd).enforce(KEY, NOW, None)
+    outcomes = [one.data.outcome for one in broker.events if one.type == "monitor.intervention_outcome"]
+    assert outcomes == ["ignored"]
+
+
+async def test_analysis_is_stored_once_if_the_monitor_is_killed_before_its_decision(
+    story: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its successor decides the same, and publishes both: the stream has the first already."""
+    broker, (killed, successor) = two_holders(story)
+
+    async def is_killed(*_: Any) -> None:
+        raise ConnectionResetError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Actions, "publish_decision", is_killed)
+        with pytest.raises(ConnectionResetError):
+            await enforcement(broker, killed).enforce(KEY, NOW, None)
+    await enforcement(broker, successor).enforce(KEY, NOW, None)
+    assert kinds(broker) == ["guardian_analysed", "intervention_decided"]
 
 
 # --- the end of a sandbox by its record ----------------------------------------------------------------------------

@@ -20,12 +20,9 @@ MAX_CHARS: Final = 16_000
 BLOCK: Final = 20
 """Minimum characters of a block."""
 _FENCES: Final = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
-_EXEMPT: Final = re.compile(
-    r"^(?:[ \t]*(?:[|#>+]|[-*•][ \t]|\d{1,3}[.)][ \t]|[^\w\s]*$)|\t| {4}).*$\n?",
-    re.MULTILINE,
-)
-"""Lines of tables, headings, lists, quotations, rulers and indented code."""
-_ENDS: Final = re.compile(r"(?<=[.!?…])\s+|\n+")
+_EXEMPT: Final = re.compile(r"(?:[ \t]*(?:[|#>+]|[-*•][ \t]|\d{1,3}[.)][ \t]|[^\w\s]*\Z)|\t| {4})")
+"""Begins lines of tables, headings, lists, quotations, rulers and indented code."""
+_END: Final = re.compile(r"[.!?…]\s+")
 _REMEMBERED: Final = 3
 """Minimum repetitions that are remembered, and of the threshold."""
 _LETTERS: Final = 5
@@ -106,7 +103,9 @@ def repetitions(text: str) -> int:
     """How often the text that is repeated the most occurs; 0 if the text is too short to repeat one."""
     if len(text) < 3 * BLOCK:
         return 0
-    text = _EXEMPT.sub("", _FENCES.sub("", text[-MAX_CHARS:]))
+    text = text[-MAX_CHARS:]
+    if "```" in text or "~~~" in text:
+        text = _FENCES.sub("", text)
     blocks = list(_blocks(text))
     whole = max(Counter(blocks).values(), default=0)
     return max(whole, *map(_periods, (block for block in blocks if len(block) >= 3 * BLOCK)), 0)
@@ -115,13 +114,34 @@ def repetitions(text: str) -> int:
 def _blocks(text: str) -> Iterator[str]:
     """Its sentences and lines; short ones that follow each other are joined."""
     begun = ""
-    for piece in _ENDS.split(text):
+    for piece in _pieces(text):
         plain = " ".join(piece.split()).lower()
         begun = plain if len(plain) >= BLOCK else f"{begun} {plain}".strip()
         if len(begun) >= BLOCK:
-            if len(set(begun)) >= _LETTERS:
+            if _is_varied(begun):
                 yield begun
             begun = ""
+
+
+def _is_varied(text: str) -> bool:
+    """Whether it has at least `_LETTERS` different characters. Counting all of a long text takes much longer."""
+    for _ in range(_LETTERS - 1):
+        text = text.replace(text[0], "")
+        if not text:
+            return False
+    return True
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The sentences of each line that is not exempt."""
+    for line in text.split("\n"):
+        if _EXEMPT.match(line):
+            continue
+        begin = 0
+        for end in _END.finditer(line):
+            yield line[begin : end.start() + 1]
+            begin = end.end()
+        yield line[begin:]
 
 
 def _periods(block: str) -> int:

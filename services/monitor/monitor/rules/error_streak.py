@@ -18,7 +18,9 @@ _MAX_GAP: Final = 10
 """Maximum calls from one error to the next of the same cause."""
 _MAX_IDS: Final = 4
 _OUTAGE_LASTS: Final = 10
-"""Number of calls after an outage in which errors may be its results."""
+"""Maximum calls after an outage in which errors may be its results."""
+_SUSPENDED_BY_EACH: Final = 3
+"""As many for each call that it prevented: the text of one command may look like an outage."""
 _SHELL: Final = re.compile(r"bash|shell|terminal|exec|command|cmd|run", re.IGNORECASE)
 """Tools that run commands: one command that succeeds does not show that another one has become possible."""
 _FIXES: Final = 3
@@ -90,14 +92,15 @@ class Errors:
     place: int = 0
     """The number of calls."""
     outages: int = 0
-    """How many calls an outage prevented."""
+    """How many calls the last outage prevented."""
     outage_place: int | None = None
     """The place of the last of them."""
 
     @property
     def is_outage(self) -> bool:
         """Whether errors may result from an outage."""
-        return self.outage_place is not None and self.place - self.outage_place < _OUTAGE_LASTS
+        lasts = min(_OUTAGE_LASTS, _SUSPENDED_BY_EACH * self.outages)
+        return self.outage_place is not None and self.place - self.outage_place < lasts
 
     def cause(self, error: str) -> Cause | None:
         """The errors of one cause."""
@@ -121,10 +124,11 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         "have the same cause",
         avoids="errors of one response of the model with one cause are one error; a failed check (tests, a linter) is "
         "an error only if its output is the same and no file got a new content; the same error of another call after "
-        f"an edit begins again, and {_FIXES} of the same call after an edit do not count; what an outage, a "
-        "denial, a refusal of a user or an interrupt prevented is no error, and while an outage lasts the rule finds "
-        "no pattern; neither is a poll, nor a command that ends with 1 and no text of an error; the cause is forgotten "
-        "when the same input, or the same tool if it runs no commands, succeeds",
+        f"an edit begins again, and {_FIXES} of the same call after an edit do not count; what an outage, a denial, a "
+        "refusal of a user or an interrupt prevented is no error, and an outage suspends the rule, for "
+        f"{_SUSPENDED_BY_EACH} calls for each call that it prevented, at most {_OUTAGE_LASTS}; neither is a poll, nor "
+        "a command that ends with 1 and no text of an error; the cause is forgotten when the same input, or the same "
+        "tool if it runs no commands, succeeds",
         source="OpenHands' three errors of a call, Hermes' eight of a tool; 4 % of sessions have one, 5 % look like it",
     )
 
@@ -135,7 +139,8 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
             return part
         place = part.place + 1
         if call.outcome == "outage":
-            return replace(part, place=place, outages=part.outages + 1, outage_place=place)
+            is_another = part.outage_place is None or place - part.outage_place > _OUTAGE_LASTS
+            return replace(part, place=place, outages=1 if is_another else part.outages + 1, outage_place=place)
         if not call.is_executed or (call.polls and call.error is not None):
             return part
         causes = tuple(one for one in part.causes if place - one.place <= _MAX_GAP)
