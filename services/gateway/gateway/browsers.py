@@ -34,13 +34,12 @@ PAGE_HEADERS: Final = [
     (
         b"content-security-policy",
         (
-            b"default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; "
-            b"connect-src 'self'; img-src 'self' data:; font-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
-            b"form-action 'self'"
+            b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+            b"font-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
         ),
     ),
 ]
-"""Headers of pages and their files. Terminals need inline styles; scripts are files only."""
+"""Headers of pages and their files. Scripts and styles are files only."""
 STRICT_TRANSPORT: Final = (b"strict-transport-security", b"max-age=31536000")
 """The header by which browsers use https only from then on."""
 

@@ -8,6 +8,7 @@ from playwright.async_api import Browser, Page, expect
 from tests.integration.pages.conftest import new_tab, violations
 from tests.integration.pages.examples import EMPTY, EXAMPLES, TASKS
 from tests.integration.pages.gateway_double import GatewayDouble
+from tests.integration.pages.pictures import VIEWPORT, check_picture
 from tests.polling import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -50,6 +51,15 @@ async def test_pages_have_no_violation_and_fit_a_phone(chromium: Browser, double
         assert await violations(page) == [], address
         width = await page.evaluate("() => document.documentElement.scrollWidth")
         assert width <= 360, address
+    await page.context.close()
+
+
+async def test_readme_shows_the_herd(chromium: Browser, double: GatewayDouble) -> None:
+    """The README's picture of the herd is one of the page: what needs a user first, then the tasks."""
+    page = await new_tab(chromium, double, viewport=VIEWPORT)
+    await open_page(page, "/", SHOWN["/"])
+    await expect(page.get_by_text("Cost, last hour")).to_be_visible()
+    await check_picture(page, "herd.png")
     await page.context.close()
 
 

@@ -69,7 +69,7 @@ async def test_page_has_a_strict_policy_and_needs_no_token() -> None:
     assert sent[0]["status"] == 200
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
-    assert "'unsafe-inline'" not in policy["script-src"]
+    assert policy["script-src"] == policy["style-src"] == "'self'"
 
 
 def test_first_load_is_small() -> None:
