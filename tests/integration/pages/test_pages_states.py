@@ -227,6 +227,21 @@ async def test_sign_in_by_a_link_and_by_a_token(double: GatewayDouble, tab: Page
     assert not any("abc" in path for path in double.asked)
 
 
+async def test_sign_in_by_a_provider(double: GatewayDouble, tab: Page) -> None:
+    """Where there is an OpenID provider the page has its link; it explains a refusal, and has a link for each project."""
+    double.replies.update({"/session": 401, "/stream": 401, "/sign-in": {"oidc": True}})
+    await open_page(tab, "/sign-in#error=denied&next=%2Fbudgets", "the provider has refused the sign-in")
+    provided = tab.get_by_role("link", name="Sign in with your organization")
+    await expect(provided).to_have_attribute("href", "/api/v1/sign-in/oidc?next=%2Fbudgets")
+    assert await violations(tab) == []
+    await tab.goto("about:blank")
+    await open_page(tab, "/sign-in#projects=shop,bank&next=//evil.example", "Sign in to shop")
+    chosen = tab.get_by_role("link", name="Sign in to bank")
+    await expect(chosen).to_have_attribute("href", "/api/v1/sign-in/oidc?next=%2F&project=bank")
+    await expect(provided).to_have_count(0)
+    await expect(tab).to_have_url(f"{double.url}/sign-in")
+
+
 async def test_many_tabs_have_one_stream(double: GatewayDouble, tab: Page) -> None:
     """A browser opens six connections to a host: of eight tabs none hangs, and another reads when the first closes."""
     tabs = [tab, *[await tab.context.new_page() for _ in range(7)]]
