@@ -15,6 +15,7 @@ from event_ingest.search_texts import SEARCHED_TYPES, term_index
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import AskComparison, AskFileVersions, AskSearch
+from tests.integration.event_ingest.conftest import delivered
 from tests.integration.event_ingest.test_ingest_statistics import ask
 
 TEXTS: dict[str, dict[str, Any]] = {
@@ -124,6 +125,15 @@ async def test_pages_have_each_hit_once(
     small = await ask(history, search_events, AskSearch(text="needle", limit=7), budget=600)
     assert 1 <= len(small.hits) < 7
     assert small.next_cursor is not None
+
+
+async def test_letters_that_are_escaped_hide_nothing(history: Any, script: Any) -> None:
+    """A publisher may write any letter of JSON as an escape; the event is found all the same, on the same day."""
+    said = event(script, "agent.message", "needle in hay")
+    [delivery] = delivered([said], history.place)
+    escaped = delivery.data.replace(b"needle", rb"n\u0065edle")
+    await history.ingest.handle([delivery._replace(data=escaped)])
+    assert [hit.snippet for hit in await found(history, "needle")] == ["needle in hay"]
 
 
 async def test_days_that_are_over_get_an_index_of_words(history: Any, script: Any) -> None:

@@ -55,6 +55,8 @@ _FIRST: Final = "select id from {} where id < $1 order by id desc offset $2 limi
 _LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _CONTAINS: Final = 'strpos(lower(envelope::text collate "C"), {}) > 0'
 """A document that may have a word: a hundredth of the cost of its words."""
+_ESCAPED: Final = "strpos(envelope::text, '\\u00') > 0"
+"""A document that may have letters as escapes, by which an agent could hide what it wrote."""
 _ENTITIES: Final = """
 select sandbox as entity from sandboxes where task = $1 and ($2::text is null or project = $2) limit 1000
 """
@@ -87,7 +89,7 @@ class _Search:
             conditions.add("id >= {}", part.first)
         for alternatives in self.groups if not part.indexed else ():
             each = " or ".join("(" + " and ".join(_CONTAINS for _ in tokens) + ")" for tokens in alternatives)
-            conditions.add(f"({each})", *(token for tokens in alternatives for token in tokens))
+            conditions.add(f"({each} or {_ESCAPED})", *(token for tokens in alternatives for token in tokens))
         page = f"""
 select id, stream_sequence, time, project, entity, type, envelope, size from {part.partition} e
 where type in ({_TYPES})
