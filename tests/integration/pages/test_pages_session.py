@@ -149,6 +149,7 @@ async def test_readme_shows_a_session_and_its_replay(site: Site) -> None:
     await check_picture(page, "session.png")
     await page.goto(f"/sandboxes/{SANDBOX}/replay")
     await eventually(lambda: _shows_at_end(page, "40 components are built."), "the replay is at its end")
+    await expect(page.get_by_text("export const C39").first).to_be_visible()
     await check_picture(page, "replay.png")
 
 

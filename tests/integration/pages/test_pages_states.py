@@ -200,7 +200,7 @@ async def test_task_is_submitted_and_exported(double: GatewayDouble, tab: Page) 
     await expect(tab.locator("pre")).to_have_text(command)
     double.replies["POST /tasks"] = {"name": "task-900"}
     await tab.get_by_role("button", name="Submit").click()
-    await expect(tab).to_have_url(f"{double.url}/?q=task-900")
+    await expect(tab).to_have_url(f"{double.url}/?q=task-900&state=all")
     first, second = (sent for sent in double.received if sent[1] == "/api/v1/tasks")
     assert first == second
     assert second[2] == {
@@ -228,7 +228,7 @@ async def test_sign_in_by_a_link_and_by_a_token(double: GatewayDouble, tab: Page
 
 
 async def test_sign_in_by_a_provider(double: GatewayDouble, tab: Page) -> None:
-    """Where there is an OpenID provider the page has its link; it explains a refusal, and has a link for each project."""
+    """Where there is an OpenID provider the page has its link; it explains refusals, and links each project."""
     double.replies.update({"/session": 401, "/stream": 401, "/sign-in": {"oidc": True}})
     await open_page(tab, "/sign-in#error=denied&next=%2Fbudgets", "the provider has refused the sign-in")
     provided = tab.get_by_role("link", name="Sign in with your organization")

@@ -1,11 +1,12 @@
 import { describe, expect, it } from "vitest";
-import { duration, line, money, plain, relative, safeLink, size } from "./format";
+import { duration, exact, line, money, plain, relative, safeLink, size } from "./format";
 
 describe("values as text", () => {
   it("has at most two units", () => {
     expect([0, 59, 60, 7505, 90_000].map(duration)).toEqual(["0 s", "59 s", "1 min", "2 h 5 min", "1 d 1 h"]);
     expect([1000, 61_000, -3_600_000].map((past) => relative(0, past))).toEqual(["now", "1 min ago", "in 1 h"]);
     expect([0, 1_230_000, 4_200, 1_234_567_890].map(money)).toEqual(["$0.00", "$1.23", "$0.0042", "$1,234.57"]);
+    expect(exact(Date.UTC(2026, 10, 8, 6, 0, 6))).toMatch(/^2026-11-\d\d \d\d:00:06 /);
     expect([12, 2048, 20 * 1024 ** 2].map(size)).toEqual(["12 B", "2.0 KiB", "20 MiB"]);
   });
 

@@ -27,9 +27,13 @@ export function relative(time: number, now: number): string {
   return seconds > 0 ? `${text} ago` : `in ${text}`;
 }
 
+const EXACT = new Intl.DateTimeFormat("sv-SE", {
+  year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",
+});
+
 /** The exact time, in the zone of the browser. */
 export function exact(time: number): string {
-  return new Date(time).toLocaleString("sv-SE", { timeZoneName: "short" });
+  return EXACT.format(time).replace(",", "");
 }
 
 /** Micro-dollars as dollars: cents, or more digits of small amounts. */

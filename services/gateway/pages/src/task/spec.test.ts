@@ -18,7 +18,7 @@ it("becomes a request without empty values", () => {
   expect(specOf({ ...EMPTY, text: "x", harness: "command", program: "make test" })).toEqual({
     text: "x", harness: { kind: "command", argv: ["make", "test"] },
   });
-  expect(argvOf("echo $HOME && ls")).toEqual(["sh", "-c", "echo $HOME && ls"]);
+  for (const text of ["echo $HOME && ls", "CI=1 make test", "cd src"]) expect(argvOf(text)).toEqual(["sh", "-c", text]);
 });
 
 it("becomes a file and a command line that quote every text", () => {

@@ -80,11 +80,15 @@ function harnessOf(form: Form): Fields {
   return filled({ kind: form.harness, model: form.model, approvals });
 }
 
-/** A command of several words is a program with arguments; with other characters of a shell it is run by one. */
+/** What a shell does itself: no program has these names. */
+const OF_SHELL = /^(cd|export|source|\.|set|unset|ulimit|umask|eval|exec|trap|alias)$|=/;
+
+/** A command of several words is a program with arguments; what only a shell can do is run by one. */
 export function argvOf(program: string): string[] {
   const text = program.trim();
   if (!text) return [];
-  if (/^[\w@%+=:,./ -]+$/.test(text)) return text.split(/ +/);
+  const words = text.split(/ +/);
+  if (/^[\w@%+=:,./ -]+$/.test(text) && !OF_SHELL.test(words[0] ?? "")) return words;
   return ["sh", "-c", text];
 }
 
