@@ -40,6 +40,29 @@ def _forkable(worker: tuple[str, ...]) -> tuple[str, ...] | None:
     return None
 
 
+class Handover:
+    """A connection that a thread opens for a coroutine. If the coroutine was cancelled meanwhile, it is closed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connection: socket.socket | None = None
+        self._abandoned = False
+
+    def put(self, connection: socket.socket) -> None:
+        """Called by the thread."""
+        with self._lock:
+            self._connection = connection
+            if self._abandoned:
+                connection.close()
+
+    def abandon(self) -> None:
+        """Called by the coroutine, which does not get the connection."""
+        with self._lock:
+            self._abandoned = True
+            if self._connection is not None:
+                self._connection.close()
+
+
 class ForkServer:
     """Starts the program, and sends requests to it. Its methods may block, and be called from several threads."""
 

@@ -27,7 +27,7 @@ from spawner.runtimes import (
     warm_workers,
 )
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan, WarmPlan
-from spawner.runtimes.fork_server import ForkServer
+from spawner.runtimes.fork_server import ForkServer, Handover
 from spawner.runtimes.isolation import IsolationLaunch
 from spawner.runtimes.layout import SandboxDirectory
 from spawner.runtimes.nsenter import Entry
@@ -179,7 +179,12 @@ class WorkerStarter:
 
     async def spawn_and_claim(self, place: SandboxDirectory, run: Run, start: WorkerStart) -> None:
         """Start the shim of one run, and return when one has claimed the run. Raises `RuntimeFailedError`."""
-        pid, connection = await asyncio.to_thread(self._spawn_forked, place, run, start)
+        handover = Handover()
+        try:
+            pid, connection = await asyncio.to_thread(self._spawn_forked, place, run, start, handover)
+        except asyncio.CancelledError:
+            handover.abandon()
+            raise
         if self.forks and connection:
             await self.forks.wait_forked(connection)
         deadline = asyncio.get_running_loop().time() + _CLAIM_SECONDS
@@ -206,11 +211,15 @@ class WorkerStarter:
         """Start the shim of one run, and return its process id. Raises `RuntimeFailedError`."""
         return self._spawn(place, run, start, None)
 
-    def _spawn_forked(self, place: SandboxDirectory, run: Run, start: WorkerStart) -> tuple[int, socket.socket | None]:
+    def _spawn_forked(
+        self, place: SandboxDirectory, run: Run, start: WorkerStart, handover: Handover
+    ) -> tuple[int, socket.socket | None]:
         """As `spawn`, with the connection to the process that forks the worker; None: it is started by exec."""
         with ExitStack() as stack:
             near, far = (stack.enter_context(end) for end in socket.socketpair())
             connection = self._request_fork(place, run, start, near)
+            if connection:
+                handover.put(connection)
             try:
                 return self._spawn(place, run, start, far if connection else None), connection
             except RuntimeFailedError:
