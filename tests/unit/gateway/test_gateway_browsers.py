@@ -112,7 +112,7 @@ async def test_pages_are_public_and_have_a_strict_policy() -> None:
         await guard(scope, receive, send)
         policy = got["headers"][b"content-security-policy"].decode()
         assert got["status"] == 200
-        assert "script-src 'self' 'wasm-unsafe-eval';" in policy
+        assert "script-src 'self'; style-src 'self';" in policy
         assert "frame-ancestors 'none'" in policy
         assert got["headers"][b"cross-origin-opener-policy"] == b"same-origin"
     for path in ("/api/v1/tasks", "/api/", "/api/../sign-in", "/api/v1/session"):
