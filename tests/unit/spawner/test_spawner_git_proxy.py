@@ -12,7 +12,7 @@ import pytest
 from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.repositories import Repository
-from sandherd.contracts.states import BranchState, SandboxState
+from sandherd.contracts.states import TASK_ENDED, BranchState, SandboxState, TaskState
 from sandherd.settings import Settings
 from spawner.git_proxy import decisions, exchange
 from spawner.git_proxy.exchange import Body, HttpError
@@ -190,11 +190,11 @@ def test_credential_is_of_one_sandbox() -> None:
 
 
 def test_only_the_sandbox_at_work_on_a_task_that_wants_it_may_use_it() -> None:
-    """Not one that stops, has ended, or is of an earlier attempt; nor that of a task without the option."""
+    """Not one that stops, has ended, or is of an earlier attempt; nor that of a task that has ended, or without it."""
     spec = TaskSpec(
         text="x", harness=CommandHarness(argv=["true"]), repository=Repository(url="https://h/a/b", git_proxy=True)
     )
-    task: Any = SimpleNamespace(sandbox="sbx-1", branch="br-1", spec=spec)
+    task: Any = SimpleNamespace(sandbox="sbx-1", branch="br-1", spec=spec, state=TaskState.RUNNING)
 
     def sandbox(state: SandboxState, name: str = "sbx-1") -> Any:
         return SimpleNamespace(sandbox=name, state=state)
@@ -205,8 +205,10 @@ def test_only_the_sandbox_at_work_on_a_task_that_wants_it_may_use_it() -> None:
     assert decisions.works_on(running, task) == "br-1"
     assert decisions.works_on(sandbox(SandboxState.RUNNING, "sbx-2"), task) is None
     assert decisions.works_on(running, None) is None
+    for ended in TASK_ENDED:
+        assert decisions.works_on(running, SimpleNamespace(**vars(task) | {"state": ended})) is None  # type: ignore[arg-type]
     plain = spec.model_copy(update={"repository": Repository(url="https://h/a/b")})
-    assert decisions.works_on(running, SimpleNamespace(sandbox="sbx-1", branch="br-1", spec=plain)) is None  # type: ignore[arg-type]
+    assert decisions.works_on(running, SimpleNamespace(**vars(task) | {"spec": plain})) is None  # type: ignore[arg-type]
 
 
 def test_sandbox_gets_the_proxy_only_if_its_task_wants_it() -> None:

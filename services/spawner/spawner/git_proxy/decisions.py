@@ -7,7 +7,7 @@ from typing import Final
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.branch import BranchRefused
 from sandherd.contracts.names import SANDBOX_PREFIX
-from sandherd.contracts.states import SANDBOX_ENDED, BranchState, SandboxState
+from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED, BranchState, SandboxState
 from spawner.repositories.record import BranchRecord, ReceivedCommits
 from spawner.sandboxes.git_proxy_access import repository_url
 from spawner.sandboxes.record import SandboxRecord
@@ -20,8 +20,13 @@ _LONGEST: Final = max(seconds for _, seconds in _QUOTAS)
 
 
 def works_on(sandbox: SandboxRecord | None, task: TaskRecord | None) -> str | None:
-    """The id of the branch that this sandbox works on by the proxy, of the current attempt of its task; else None."""
+    """The id of the branch that this sandbox works on by the proxy, of the current attempt of its task; else None.
+
+    A task that has ended has nothing to push, although its sandbox is removed a moment later.
+    """
     if sandbox is None or sandbox.state not in _AT_WORK or task is None or task.sandbox != sandbox.sandbox:
+        return None
+    if task.state in TASK_ENDED:
         return None
     return task.branch if repository_url(task.spec) is not None else None
 
