@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from monitor.event_reader import EventReader
+from monitor.replay.report import replay
+from monitor.rule_set import ALL
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
@@ -156,3 +159,42 @@ async def shown(herd: Herd, sandbox: str, condition: Callable[[Any], bool] = lam
             continue
         if condition(view):
             return view
+
+
+async def stored_lines(world: World) -> list[bytes]:
+    """All events of the stream, oldest first, as `sandherd events -o jsonl` writes them."""
+    async with world.herd.bus(Principal.MONITOR) as bus:
+        batch = await EventReader(bus).stored(1, lambda _subject: True)
+    assert batch is not None
+    return [event.data for event in batch.events]
+
+
+async def test_replay_of_the_stored_events_decides_what_the_monitor_has_decided(world: World) -> None:
+    """The agent ignores a nudge, and obeys the interrupt that follows it; the monitor is restarted between.
+
+    The live agent gets each message before it goes on, as a replay assumes.
+    """
+    settings = {"max_intervention": "interrupt", "steering_cooldown": 0.001}
+    decided, outcomes = "monitor.intervention_decided", "monitor.intervention_outcome"
+    async with world.relay().running():
+        async with world.monitor(**settings).running():
+            await world.born("sbx-1")
+            await world.hear("sbx-1")
+            for number in range(4):
+                await world.call("sbx-1", f"c{number}")
+            await world.until(lambda: bool(world.of("message.acknowledged")))
+        async with world.monitor(**settings).running():
+            for number in range(4, 8):
+                await world.call("sbx-1", f"c{number}")
+            await world.until(lambda: len(world.of("message.acknowledged")) == 2)
+            for number in range(10):
+                await world.call("sbx-1", f"d{number}", f"cat {number}")
+            await world.until(lambda: len(world.of(outcomes)) == 2)
+    report = replay(await stored_lines(world), ALL.with_ladder("interrupt", 0.001))
+    live = [(one["data"]["rule"], one["data"]["step"]) for one in world.of(decided)]
+    recorded = [(one.rule, one.step, one.turn, one.outcome) for one in report.recorded_interventions]
+    assert live == [(rule, step) for rule, step, _, _ in recorded]
+    assert [one[3] for one in recorded] == ["ignored", "recovered"]
+    assert [(one.rule, one.step, one.turn, one.outcome) for one in report.interventions] == recorded
+    replayed = {(one.rule, tuple(one.evidence)) for one in report.findings}
+    assert {(one.rule, tuple(one.evidence)) for one in report.recorded_findings} == replayed

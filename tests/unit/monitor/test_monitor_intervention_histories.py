@@ -244,7 +244,7 @@ class Played:
         manifest, pieces, self.read = self.snapshot
         herd = unpack(manifest, pieces, self.rules)
         if self.random.random() < 0.5:
-            [key], count = herd.live, self.random.choice([1, 3, 8])
+            [key], count = herd.live, self.random.choice([1, 3, 8, 64])
             earlier = Herd(max(0, self.read - self.random.randrange(30)))
             herd = merged([earlier, herd], PartitionId(count, partition_of(*key, count)), self.rules)
         self.read = herd.position

@@ -6,7 +6,7 @@ and it reads no events of agents.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 import nats.errors
@@ -21,9 +21,10 @@ from monitor.conductor.ledger import Ledger
 from monitor.conductor.ledger_store import LedgerConflictError, LedgerStore, Outbox
 from monitor.conductor.members import TaskContext, member_of
 from monitor.conductor.policy import Policy
+from monitor.event_reader import EventReader
 from monitor.facts import Key
 from sandherd.bus.connection import Bus
-from sandherd.bus.consumers.pull import REBIND
+from sandherd.bus.consumers.pull import REBIND, ConsumerUnresponsiveError
 from sandherd.bus.kv import read_record
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.contracts.commands import SendMessage
@@ -33,7 +34,14 @@ from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
 _POLL: Final = 1.0
-_UNREADABLE: Final = (nats.js.errors.Error, nats.errors.Error, TimeoutError, OSError, ValueError)
+_UNREADABLE: Final = (
+    nats.js.errors.Error,
+    nats.errors.Error,
+    TimeoutError,
+    OSError,
+    ValueError,
+    ConsumerUnresponsiveError,
+)
 GAUGES: Final = ("sandherd_conductor_findings", "sandherd_conductor_sandboxes", "sandherd_coherence_lowest_ratio")
 _log: Final = logs.get("conductor")
 
@@ -51,6 +59,7 @@ class Conductor:
         self._summaries = SummaryFeed(bus)
         self._branch_feed = BranchFeed(bus)
         self._contexts = TaskContexts(bus)
+        self._clock = EventReader(bus)
         self._index = HerdIndex()
         self._branches = Branches()
         self._ledgers: dict[str, Ledger] = {}
@@ -107,10 +116,12 @@ class Conductor:
         now = asyncio.get_running_loop().time()
         if now - self._checked_at >= self._policy.check_interval:
             self._checked_at, projects = now, projects | self._waiting
+        if not projects:
+            return
+        at = (await self._clock.ends()).requested_at  # the broker's time, as that of summaries and events
         for project in sorted(projects):
-            await self._decide(project, datetime.now(UTC))
-        if projects:
-            self._measure()
+            await self._decide(project, at)
+        self._measure()
 
     # --- reading -----------------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ class Simulation:
             state = evaluation.new_episode(state, self.rules, seen.at)
         if state is not None:
             self._live[key] = state
-            self._guardian(key, seen.at)
+            self._intervene(key, seen.at)
 
     # --- what the rules find -----------------------------------------------------------------------------------
 
@@ -107,6 +107,7 @@ class Simulation:
             self._live[key] = state.changed(found=ActedFinding(finding.rule, now, 1, None))
 
     def _guardian(self, key: Key, now: datetime) -> None:
+        """List what the rules of agents' behaviour find, whether or not anything follows from it."""
         for active in self.rules.guardian:
             state = self._live[key]
             try:
@@ -117,7 +118,6 @@ class Simulation:
             if found is not None:
                 assert isinstance(active.rule, GuardianRule)
                 self._pattern(state, active.rule, found[1], now)
-        self._intervene(key, now)
 
     def _pattern(self, state: SandboxActivity, rule: AnyGuardianRule, found: Pattern, now: datetime) -> None:
         identity = (state.key, found.rule, found.key, found.began)
@@ -151,6 +151,7 @@ class Simulation:
         for _ in range(_MAX_DECISIONS):
             try:
                 self._conclude(key, now)
+                self._guardian(key, now)  # a rule may judge the outcome
                 decision = guardian.steer(self._live[key], now, self.rules, _IDS)
             except RuleFailedError as failure:
                 self._disable(key, failure)
