@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import ExitStack
 from io import BytesIO
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -294,7 +294,7 @@ def test_bytes_of_the_pushes_of_a_sandbox_have_a_quota() -> None:
 
 async def test_requests_of_a_project_leave_places_for_others() -> None:
     """Many sandboxes of one project, each with as many slow requests as it may have, delay no other project."""
-    proxy = GitProxy(*[cast("Any", Mock())] * 4, max_push=1)
+    proxy = GitProxy(Mock(), Mock(), Mock(), Mock(), max_push=1)
     with ExitStack() as stack:
         for number in range(16):
             stack.enter_context(proxy._place("p1", f"sbx-{number // 2}"))
