@@ -304,8 +304,7 @@ def test_refusals_are_reported_once_a_minute_with_their_number() -> None:
 
 async def test_requests_of_a_project_leave_places_for_others() -> None:
     """Many sandboxes of one project, each with as many slow requests as it may have, delay no other project."""
-    part: Any = Mock()
-    proxy = GitProxy(part, part, part, part, max_push=1)
+    proxy = GitProxy(Mock(), Mock(), Mock(), Mock(), max_push=1)
     with ExitStack() as stack:
         for number in range(16):
             stack.enter_context(proxy._place("p1", f"sbx-{number // 2}"))
