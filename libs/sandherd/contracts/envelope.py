@@ -93,6 +93,12 @@ def _envelope_of(model: type[BaseModel]) -> type[Envelope[Any]]:
     return Envelope[model]  # type: ignore[valid-type]  # a model chosen at run time
 
 
+def build_validator(model: type[BaseModel]) -> None:
+    """Build what reads and writes an envelope with this `data` now, and not at its first use."""
+    model.model_rebuild()
+    _envelope_of(model).model_rebuild()
+
+
 def parse(document: bytes, model: type[DataT]) -> Envelope[DataT]:
     """Read an envelope whose `data` is a `model`. Raises `ContractError` naming the field that is wrong.
 

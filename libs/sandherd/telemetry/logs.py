@@ -26,7 +26,7 @@ def configure(service: str, level: str = "info") -> None:
     if level == SILENT:
         logging.basicConfig(handlers=[logging.NullHandler()], force=True)
         return
-    _load_structlog()
+    load()
     import structlog
 
     def add_service(_logger: object, _method: str, event: Event) -> Event:
@@ -82,7 +82,7 @@ class _Logger:
         if self.silent:
             return _log_nothing
         if self._found is None:
-            _load_structlog()
+            load()
             import structlog
 
             self._found = structlog.get_logger(part=self._name)
@@ -98,7 +98,7 @@ def get(name: str) -> "FilteringBoundLogger":
     return cast("FilteringBoundLogger", _Logger(name))
 
 
-def _load_structlog() -> None:
+def load() -> None:
     """Load structlog without the modules that colour its tracebacks, which logs in JSON don't have."""
     with hidden(_COLOURS):
         import_module("structlog")

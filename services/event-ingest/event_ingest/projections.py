@@ -32,6 +32,9 @@ class Projections:
     messages: dict[Key, MessageRow] = field(default_factory=dict)
     approvals: dict[tuple[str, str, str], ApprovalRow] = field(default_factory=dict)
 
+    def __bool__(self) -> bool:
+        return bool(self.tasks or self.sandboxes or self.messages or self.approvals)
+
     def apply(self, event: Envelope[Any]) -> None:
         """Fold in one event; most have no state and change nothing."""
         state = event.data.sets_state

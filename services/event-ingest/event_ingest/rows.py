@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from uuid import UUID
 
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.contracts.decoder import read_event
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EVENTS, EventData
-from sandherd.contracts.events.agent import AgentError, AgentFailed, AgentStreamError
+from sandherd.contracts.events.agent import AgentError, AgentFailed, AgentStreamError, AgentUsage
 from sandherd.contracts.events.iteration import AgentIterationFailed
 
 Row = tuple[Any, ...]
@@ -32,6 +33,7 @@ COLUMNS: Final = (
     ("taskid", "text"),
     ("sandboxid", "text"),
     ("envelope", "text"),
+    ("size", "integer"),
 )
 """Each column's name, and its type in the statement."""
 TYPE: Final = [name for name, _ in COLUMNS].index("type")
@@ -47,6 +49,8 @@ class Batch:
     indexes: list[int] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     service_events: list[Envelope[EventData] | None] = field(default_factory=list)
+    costs: dict[UUID, int] = field(default_factory=dict)
+    """By id, what the usage of a model costs, in micro-dollars."""
     measured: list[tuple[int, Envelope[EventData]]] = field(default_factory=list)
     """By index, the agents' events that are measured and traced; only in a whole batch."""
 
@@ -55,7 +59,7 @@ class Batch:
 
     def part(self, start: int, end: int) -> "Batch":
         """The events from `start` up to but not including `end`."""
-        return Batch(self.indexes[start:end], self.rows[start:end], self.service_events[start:end])
+        return Batch(self.indexes[start:end], self.rows[start:end], self.service_events[start:end], self.costs)
 
     def add(self, index: int, delivery: Delivery) -> None:
         """Parse and add one more. Raises `ContractError` for an invalid event."""
@@ -73,12 +77,15 @@ class Batch:
                 event.taskid,
                 event.sandboxid,
                 delivery.data.decode(),
+                len(delivery.data),
             )
         )
         self.indexes.append(index)
         self.service_events.append(None if event.type.startswith("agent.") else event)
         if event.type in MEASURED:
             self.measured.append((index, event))
+            if isinstance(event.data, AgentUsage):
+                self.costs[event.id] = event.data.cost_micro_usd or 0
 
 
 def columns(rows: Sequence[Row]) -> list[list[Any]]:

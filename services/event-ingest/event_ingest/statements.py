@@ -1,8 +1,10 @@
 """The statements that store a batch. Each takes one list per column and sorts, so that replicas can't deadlock."""
 
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Final
 
+from event_ingest.batch_totals import RATE_TYPES, SOURCE_TYPES
 from event_ingest.projections import CLOSING, CLOSING_ALONE
 from event_ingest.read_models import ApprovalRow, MessageRow, SandboxRow, TaskRow
 from event_ingest.rows import COLUMNS, ERRORS
@@ -10,42 +12,29 @@ from sandherd.contracts.events.agent import AgentHeartbeat, AgentTurnStarted, Ag
 from sandherd.contracts.events.tools import AgentToolUse
 from sandherd.contracts.model import MAX_WHOLE
 
+
+def _typed(types: Iterable[str], first: int) -> str:
+    """Parameters that are lists of these types, with numbers from `first`."""
+    return ", ".join(f"${number}::{sql_type}[]" for number, sql_type in enumerate(types, first))
+
+
+_PARAMETERS: Final = _typed((sql_type for _, sql_type in COLUMNS), 1)
 _NAMES: Final = ", ".join(name for name, _ in COLUMNS)
-_PARAMETERS: Final = ", ".join(f"${number}::{sql_type}[]" for number, (_, sql_type) in enumerate(COLUMNS, 1))
+_VALUES: Final = _NAMES.replace("envelope", "envelope::json")
 _CLOSING: Final = ", ".join(f"'{name}'" for name in CLOSING)
 _ALONE: Final = ", ".join(f"'{name}'" for name in CLOSING_ALONE)
 _CLOSING_ALONE: Final = f"type in ({_ALONE}) and sequence = 1"
 _ERRORS: Final = ", ".join(f"'{name}'" for name in ERRORS)
 
-STORE: Final = f"""
-with batch as (
-    select * from unnest({_PARAMETERS}) as r ({_NAMES})
-), stored as (
-    insert into events ({_NAMES}, size)
-    select {_NAMES.replace("envelope", "envelope::json")}, octet_length(envelope) from batch order by id
-    on conflict (id) do nothing
-    returning id, project, source, entity, sequence, type, time, case when type = '{AgentUsage.type}'
-        then coalesce((envelope #>> '{{data,cost_micro_usd}}')::numeric, 0) else 0 end as cost
-), rated as (
-    insert into event_rates as r
-    select project, date_trunc('minute', now()), pg_backend_pid() % 16, count(*),
-        count(*) filter (where type = '{AgentTurnStarted.type}'), count(*) filter (where type = '{AgentToolUse.type}'),
-        count(*) filter (where type in ({_ERRORS})), least(sum(cost), {MAX_WHOLE})::bigint
-    from stored group by project order by project
+_ADD_RATES: Final = f"""
     on conflict (project, minute, writer) do update set
         events = r.events + excluded.events,
         turns = r.turns + excluded.turns,
         tool_calls = r.tool_calls + excluded.tool_calls,
         errors = r.errors + excluded.errors,
         cost_micro_usd = least(r.cost_micro_usd + excluded.cost_micro_usd, {MAX_WHOLE})
-), counted as (
-    insert into sources as s
-    select project, source, entity, count(*), max(sequence), sum(sequence),
-        coalesce(max(sequence) filter (where type in ({_CLOSING}) or {_CLOSING_ALONE}), 0), max(time),
-        count(*) filter (where type = '{AgentHeartbeat.type}'),
-        min(time) filter (where type = '{AgentHeartbeat.type}'),
-        max(time) filter (where type = '{AgentHeartbeat.type}')
-    from stored group by project, source, entity order by project, source, entity
+"""
+_ADD_SOURCES: Final = """
     on conflict (project, source, entity) do update set
         stored = s.stored + excluded.stored,
         highest = greatest(s.highest, excluded.highest),
@@ -55,10 +44,65 @@ with batch as (
         heartbeats = s.heartbeats + excluded.heartbeats,
         first_heartbeat = least(s.first_heartbeat, excluded.first_heartbeat),
         last_heartbeat = greatest(s.last_heartbeat, excluded.last_heartbeat)
+"""
+
+STORE: Final = f"""
+with batch as (
+    select * from unnest({_PARAMETERS}) as r ({_NAMES})
+), stored as (
+    insert into events ({_NAMES})
+    select {_VALUES} from batch order by id
+    on conflict (id) do nothing
+    returning id, project, source, entity, sequence, type, time, case when type = '{AgentUsage.type}'
+        then coalesce((envelope #>> '{{data,cost_micro_usd}}')::numeric, 0) else 0 end as cost
+), rated as (
+    insert into event_rates as r
+    select project, date_trunc('minute', now()), pg_backend_pid() % 16, count(*),
+        count(*) filter (where type = '{AgentTurnStarted.type}'), count(*) filter (where type = '{AgentToolUse.type}'),
+        count(*) filter (where type in ({_ERRORS})), least(sum(cost), {MAX_WHOLE})::bigint
+    from stored group by project order by project
+    {_ADD_RATES}
+), counted as (
+    insert into sources as s
+    select project, source, entity, count(*), max(sequence), sum(sequence),
+        coalesce(max(sequence) filter (where type in ({_CLOSING}) or {_CLOSING_ALONE}), 0), max(time),
+        count(*) filter (where type = '{AgentHeartbeat.type}'),
+        min(time) filter (where type = '{AgentHeartbeat.type}'),
+        max(time) filter (where type = '{AgentHeartbeat.type}')
+    from stored group by project, source, entity order by project, source, entity
+    {_ADD_SOURCES}
 )
 select case when count(*) < cardinality($1::uuid[]) then coalesce(array_agg(id), '{{}}') end from stored
 """  # noqa: S608  # constant names, no values
 """Store the new events, and count them for their sources. Returns the ids that were new, or null if all were."""
+
+
+def _count_new(first: int) -> str:
+    """The statements that add `batch_totals`, whose parameters begin with this number."""
+    rates = first + len(SOURCE_TYPES)
+    return f"""
+rated as (
+    insert into event_rates as r
+    select project, date_trunc('minute', now()), pg_backend_pid() % 16, events, turns, tool_calls, errors, cost
+    from unnest({_typed(RATE_TYPES, rates)}) as g (project, events, turns, tool_calls, errors, cost) order by project
+    {_ADD_RATES}
+)
+insert into sources as s
+select * from unnest({_typed(SOURCE_TYPES, first)}) order by 1, 2, 3
+{_ADD_SOURCES}
+"""  # noqa: S608  # constant names, no values
+
+
+COUNT_NEW: Final = f"with {_count_new(1)}"
+"""Add what a batch of new events adds to its sources and projects."""
+
+STORE_NEW: Final = f"""
+with stored as (
+    insert into events ({_NAMES})
+    select {_VALUES} from unnest({_PARAMETERS}) as r ({_NAMES}) order by id
+), {_count_new(len(COLUMNS) + 1)}
+"""  # noqa: S608  # constant names, no values
+"""Store events that are all new, and count them. Fails, and stores nothing, if one is not."""
 
 CONFLICTING: Final = """
 select g.place

@@ -1,28 +1,37 @@
 """Stores a batch in one transaction: each event once, and an event that can't be stored affects no other."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
+import asyncpg
+
+from event_ingest.batch_totals import batch_totals
 from event_ingest.database import Connection, Database, Fault, classify_error
 from event_ingest.projections import Projections, project_events
 from event_ingest.read_models import as_row
-from event_ingest.rows import Batch, Row, columns
+from event_ingest.rows import COLUMNS, Batch, Row, columns
 from event_ingest.statements import (
     CONFLICTING,
     COUNT_DUPLICATES,
+    COUNT_NEW,
     FOLD_APPROVALS,
     FOLD_MESSAGES,
     FOLD_SANDBOXES,
     FOLD_TASKS,
     STORE,
+    STORE_NEW,
 )
 from sandherd.contracts.errors import Code, Problem
 
+_COPIED: Final = 200
+"""Events of a batch from which they are copied: COPY takes two round trips more, and 5 µs less for each event."""
+_COPIED_COLUMNS: Final = [name for name, _ in COLUMNS]
 _MAX_TRIES: Final = 5
 """Maximum immediate tries of a batch while another replica interferes."""
+Write = Callable[[Connection, Batch], Awaitable["BatchResult"]]
 
 
 @dataclass(slots=True)
@@ -65,17 +74,47 @@ async def store(database: Database, batch: Batch) -> BatchResult:
 
 
 async def _store_with_retries(database: Database, batch: Batch) -> BatchResult:
+    try:
+        return await _write_with_retries(database, batch, write_new)
+    except asyncpg.UniqueViolationError:
+        return await _write_with_retries(database, batch, _write_each)
+
+
+async def _write_with_retries(database: Database, batch: Batch, write: Write) -> BatchResult:
     for is_last in (*[False] * (_MAX_TRIES - 1), True):
         try:
-            async with database.writing() as connection, connection.transaction():
-                return await _write(connection, batch)
+            async with database.writing() as connection:
+                return await write(connection, batch)
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             if is_last or classify_error(error) is not Fault.CONFLICT:
                 raise
     raise AssertionError("the last try returns or raises")
 
 
-async def _write(connection: Connection, batch: Batch) -> BatchResult:
+async def write_new(connection: Connection, batch: Batch) -> BatchResult:
+    """Store events that are all new, as nearly all are. Raises `asyncpg.UniqueViolationError` if one is not."""
+    projections = project_events(event for event in batch.service_events if event is not None)
+    if not projections and len(batch) < _COPIED:
+        await connection.execute(STORE_NEW, *columns(batch.rows), *batch_totals(batch))  # a transaction of its own
+        return BatchResult(new=len(batch))
+    async with connection.transaction():
+        if len(batch) < _COPIED:
+            await connection.execute(STORE_NEW, *columns(batch.rows), *batch_totals(batch))
+        else:
+            records = sorted(batch.rows)  # by id: replicas can't deadlock
+            await connection.copy_records_to_table("events", records=records, columns=_COPIED_COLUMNS)
+            await connection.execute(COUNT_NEW, *batch_totals(batch))
+        await _fold(connection, projections)
+    return BatchResult(new=len(batch))
+
+
+async def _write_each(connection: Connection, batch: Batch) -> BatchResult:
+    """Store the events that are not stored yet, and find out what the others are."""
+    async with connection.transaction():
+        return await _write_in_transaction(connection, batch)
+
+
+async def _write_in_transaction(connection: Connection, batch: Batch) -> BatchResult:
     new = await connection.fetchval(STORE, *columns(batch.rows))
     stored = BatchResult(new=len(batch))
     if new is not None:

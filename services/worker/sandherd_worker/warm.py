@@ -35,9 +35,30 @@ class WarmError(Exception):
 
 
 def load() -> None:
-    """Load the modules that a worker will need."""
+    """Load the modules that a worker will need, and build its validators: at first use they cost most of a start."""
     for name in _NEEDED:
         import_module(name)
+    _build_validators()
+
+
+def _build_validators() -> None:
+    """Those of what a worker reads at its start, and of the events of nearly every task."""
+    from sandherd.contracts.commands import SandboxSpec, TaskSpec
+    from sandherd.contracts.envelope import build_validator
+    from sandherd.contracts.events import agent, conversation, tools
+    from sandherd.contracts.requests import AskCredential, CredentialGrant
+    from sandherd.telemetry import logs
+
+    logs.load()
+    for model in (SandboxSpec, TaskSpec, AskCredential, CredentialGrant):
+        model.model_rebuild()
+    published = (
+        *(agent.AgentStarted, agent.AgentHeartbeat, agent.AgentTurnStarted, agent.AgentTurnCompleted, agent.AgentUsage),
+        *(agent.AgentCompleted, agent.AgentFailed, agent.AgentShutdown, conversation.AgentMessage),
+        *(tools.AgentToolUse, tools.AgentToolResult, tools.AgentToolCompleted),
+    )
+    for event in published:
+        build_validator(event)
 
 
 def wait_for_identity(environ: Mapping[str, str]) -> dict[str, str] | None:

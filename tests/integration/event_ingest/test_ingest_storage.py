@@ -52,6 +52,29 @@ async def test_event_with_a_used_id_is_refused_visibly(history: Any, script: Any
     assert await history.rows("select duplicates from refusals") == [{"duplicates": 1}]
 
 
+@pytest.mark.parametrize("count", [20, 300])
+async def test_new_events_are_counted_like_others(history: Any, script: Any, count: int) -> None:
+    """Few events by one statement, and many by COPY, add the same as events of which some were stored before."""
+    events = script.life("task-1", "sbx-1") + script.messages("sbx-2", count)
+    events += [script.agent("agent.heartbeat", "sbx-2", timestamp=script.clock) for _ in range(3)]
+    events += [script.agent("agent.usage", "sbx-2", cost_micro_usd=cost) for cost in (5, 7)]
+    events += [script.agent("agent.turn_started", "sbx-2"), script.agent("agent.error", "sbx-2", error="e")]
+    totals = "select {} from event_rates group by project".format(
+        ", ".join(
+            f"sum({name})::int as {name}" for name in ("events", "turns", "tool_calls", "errors", "cost_micro_usd")
+        )
+    )
+    assert await history.hear(events) == [DONE] * len(events)
+    new = [await history.rows("select * from sources order by source"), await history.rows(totals)]
+    stored = await history.rows("select id, size from events order by id")
+    async with history.database.writing() as connection:
+        await connection.execute("delete from events; delete from sources; delete from event_rates")
+    assert await history.hear([*events, events[0]]) == [DONE] * (len(events) + 1)
+    assert [await history.rows("select * from sources order by source"), await history.rows(totals)] == new
+    assert await history.rows("select id, size from events order by id") == stored
+    assert new[1][0]["cost_micro_usd"] == 12
+
+
 def _poisons(event: Any, delivery: Any) -> list[tuple[Any, Code]]:
     """Deliveries that are no events, or none that Postgres takes, and what is said of them."""
     document = json.loads(delivery.data)

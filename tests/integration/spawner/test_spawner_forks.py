@@ -310,7 +310,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_preloaded_modules_hold_nothing_of_the_host() -> None:
-    """No thread, no descriptor, and no name, address or folder that a library has remembered from outside."""
+    """No thread, no descriptor, and no name, address or folder that a library has remembered from outside.
+
+    What a worker reads and publishes first is built: no start pays for that.
+    """
     code = """
 import os, platform, tempfile, threading, uuid
 from sandherd_worker.main import preload
@@ -319,5 +322,10 @@ preload()
 assert os.listdir("/proc/self/fd") == before
 assert threading.active_count() == 1 and len(os.listdir("/proc/self/task")) == 1
 assert platform._uname_cache is None and tempfile.tempdir is None and uuid._node is None
+from sandherd.contracts.commands import TaskSpec
+from sandherd.contracts.envelope import _envelope_of
+from sandherd.contracts.events.agent import AgentStarted
+assert TaskSpec.__pydantic_complete__ and _envelope_of.cache_info().currsize > 5
+assert _envelope_of(AgentStarted).__pydantic_complete__ and _envelope_of.cache_info().hits == 1
 """
     subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=PATIENCE)

@@ -3,9 +3,11 @@
 import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import ExitStack
 from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -29,6 +31,7 @@ from spawner.git_proxy.push_protocol import (
     report,
 )
 from spawner.git_proxy.routes import Route, Service, password_of, route_of
+from spawner.git_proxy.server import GitProxy
 from spawner.repositories import decisions as of_branch
 from spawner.runtimes.network import Networks
 from spawner.sandboxes.git_proxy_access import TOKEN, GitProxyAccess, ProxyTokens
@@ -266,13 +269,41 @@ def test_push_and_save_of_one_sandbox_both_get_their_result() -> None:
 def test_pushes_of_a_sandbox_have_a_quota() -> None:
     """The next ones are admitted later, and another sandbox is not affected."""
     quota = decisions.PushQuota()
-    admitted = [quota.admits("a", now) for now in range(25)]
+    admitted = [quota.admit("a", now) is not None for now in range(25)]
     assert admitted == [True] * 20 + [False] * 5
-    assert quota.admits("b", 25)
-    assert quota.admits("a", 601)
-    later = [now for now in range(1000, 86_400, 100) if quota.admits("a", now)]
+    assert quota.admit("b", 25)
+    assert quota.admit("a", 601)
+    later = [now for now in range(1000, 86_400, 100) if quota.admit("a", now)]
     assert len(later) == 79
-    assert quota.admits("a", 86_401)
+    assert quota.admit("a", 86_401)
+
+
+def test_bytes_of_the_pushes_of_a_sandbox_have_a_quota() -> None:
+    """A pack is stored for all projects in one stream: a sandbox may push as much as it may publish itself."""
+    quota, gib = decisions.PushQuota(), 2**30
+    first = quota.admit("a", 0)
+    assert first is not None
+    first.size = gib // 4
+    assert quota.left("a", 1) == gib - gib // 4
+    first.size = gib
+    assert quota.admit("a", 1) is None
+    assert quota.left("b", 1) == gib
+    assert quota.admit("b", 1)
+    assert quota.admit("a", 601)
+
+
+async def test_requests_of_a_project_leave_places_for_others() -> None:
+    """Many sandboxes of one project, each with as many slow requests as it may have, delay no other project."""
+    proxy = GitProxy(Mock(), Mock(), Mock(), Mock(), max_push=1)
+    with ExitStack() as stack:
+        for number in range(16):
+            stack.enter_context(proxy._place("p1", f"sbx-{number // 2}"))
+        for project, sandbox in (("p1", "sbx-0"), ("p1", "sbx-9")):
+            with pytest.raises(HttpError), proxy._place(project, sandbox):
+                pass
+        stack.enter_context(proxy._place("p2", "sbx-0"))
+    with proxy._place("p1", "sbx-0"):
+        pass
 
 
 def test_bundle_of_an_earlier_push_is_superseded() -> None:

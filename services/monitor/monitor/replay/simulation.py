@@ -151,7 +151,7 @@ class Simulation:
         for _ in range(_MAX_DECISIONS):
             try:
                 self._conclude(key, now)
-                self._guardian(key, now)  # a rule may judge the outcome
+                self._guardian(key, now)  # a rule may read the outcome
                 decision = guardian.steer(self._live[key], now, self.rules, _IDS)
             except RuleFailedError as failure:
                 self._disable(key, failure)

@@ -16,6 +16,8 @@ from spawner.tasks.record import TaskRecord
 _AT_WORK: Final = frozenset({SandboxState.SPAWNING, SandboxState.RUNNING}) - SANDBOX_ENDED
 _QUOTAS: Final = ((20, 600.0), (100, 86_400.0))
 """Pushes of one sandbox in these numbers of seconds: each is checked, stored and pushed by the spawner."""
+_BYTES: Final = (1024 * 1024 * 1024, 600.0)
+"""The maximum bytes of a sandbox's pushes in this number of seconds: below what its own connection may publish."""
 _LONGEST: Final = max(seconds for _, seconds in _QUOTAS)
 
 
@@ -89,18 +91,33 @@ def superseded(before: BranchRecord, after: BranchRecord) -> ArtifactRef | None:
     return None if old.subject.split(".")[-2].startswith(SANDBOX_PREFIX) else old
 
 
+@dataclass
+class CountedPush:
+    """A push that is permitted, and the bytes of its body so far."""
+
+    at: float
+    size: int = 0
+
+
 class PushQuota:
-    """How often each sandbox pushes. `now` is of a monotonic clock."""
+    """How often, and how much, each sandbox pushes. `now` is of a monotonic clock."""
 
     def __init__(self) -> None:
-        self._times: dict[str, deque[float]] = {}
+        self._pushes: dict[str, deque[CountedPush]] = {}
 
-    def admits(self, sandbox: str, now: float) -> bool:
-        """Count a push; returns whether it is permitted."""
-        for name in [name for name, times in self._times.items() if times[-1] <= now - _LONGEST]:
-            del self._times[name]
-        times = self._times.setdefault(sandbox, deque(maxlen=max(number for number, _ in _QUOTAS)))
-        if any(sum(at > now - seconds for at in times) >= number for number, seconds in _QUOTAS):
-            return False
-        times.append(now)
-        return True
+    def admit(self, sandbox: str, now: float) -> CountedPush | None:
+        """Count a push; None: it is not permitted."""
+        for name in [name for name, pushes in self._pushes.items() if pushes[-1].at <= now - _LONGEST]:
+            del self._pushes[name]
+        pushes = self._pushes.setdefault(sandbox, deque(maxlen=max(number for number, _ in _QUOTAS)))
+        if any(sum(one.at > now - seconds for one in pushes) >= number for number, seconds in _QUOTAS):
+            return None
+        if self.left(sandbox, now) <= 0:
+            return None
+        pushes.append(CountedPush(now))
+        return pushes[-1]
+
+    def left(self, sandbox: str, now: float) -> int:
+        """The bytes that the sandbox may push now."""
+        maximum, seconds = _BYTES
+        return maximum - sum(one.size for one in self._pushes.get(sandbox, ()) if one.at > now - seconds)

@@ -31,9 +31,14 @@ class Body:
     """The body of a request, decompressed if it was compressed. Methods raise `HttpError` above the limit in bytes."""
 
     def __init__(self, receive: Receive, limit: int, *, compressed: bool) -> None:
-        self._receive, self._left = receive, limit
+        self._receive, self._limit, self._left = receive, limit, limit
         self._inflate = zlib.decompressobj(_GZIP) if compressed else None
         self._packed, self._buffer, self._more = b"", bytearray(), True
+
+    @property
+    def size(self) -> int:
+        """The bytes that were received, decompressed."""
+        return self._limit - self._left
 
     async def lines(self, maximum: int) -> Sequence[bytes]:
         """The lines up to a flush, at most `maximum`. Raises `ProtocolError`."""

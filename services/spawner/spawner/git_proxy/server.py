@@ -44,6 +44,7 @@ _MIB: Final = 1024 * 1024
 _MAX_REQUEST: Final = 8 * 1024 * 1024
 """Maximum bytes of a request for objects: the commits that the sandbox has, and those that it wants."""
 _AT_ONCE: Final = 32
+_PROJECT_AT_ONCE: Final = 16
 _SANDBOX_AT_ONCE: Final = 2
 _LIMITS: Final = ConnectionLimits(usual=64, maximum=256, grace=10.0, exchange=1000.0)
 _PLAIN: Final = "text/plain; charset=utf-8"
@@ -90,7 +91,7 @@ class GitProxy:
         token = password_of(headers.all(b"authorization"))
         if token is None or not self._tokens.accepts(route.project, route.sandbox, token):
             raise HttpError(401, "this is not the credential of the sandbox")
-        with self._place(f"{route.project}.{route.sandbox}"):
+        with self._place(route.project, route.sandbox):
             await self._serve(route, await self._caller(route), headers, receive, response)
 
     async def _caller(self, route: Route) -> Caller:
@@ -108,32 +109,42 @@ class GitProxy:
     ) -> None:
         version = next(iter(headers.all(b"git-protocol")), b"")
         fetches = route.service is Service.FETCH
-        body = Body(receive, _MAX_REQUEST if fetches else self._max_push, compressed=headers.compressed())
         if fetches and route.lists:
             await self._fetches.list_refs(caller.url, version, response)
         elif fetches:
+            body = Body(receive, _MAX_REQUEST, compressed=headers.compressed())
             await self._fetches.objects(caller.url, version, body, response)
         elif route.lists:
             shown = self._pushes.refs(caller.branch)
             await response.whole(200, f"application/x-{Service.PUSH}-advertisement", shown)
         else:
-            if not self._quota.admits(f"{route.project}.{route.sandbox}", asyncio.get_running_loop().time()):
-                raise HttpError(429, "too many pushes; try again in some minutes")
-            shown = await self._pushes.push(caller.branch, caller.sandbox, caller.task, body)
+            shown = await self._push(f"{route.project}.{route.sandbox}", caller, headers, receive)
             await response.whole(200, f"application/x-{Service.PUSH}-result", shown)
 
+    async def _push(self, sandbox: str, caller: Caller, headers: "_Headers", receive: Receive) -> bytes:
+        now = asyncio.get_running_loop().time()
+        left = self._quota.left(sandbox, now)
+        body = Body(receive, min(self._max_push, left), compressed=headers.compressed())
+        counted = self._quota.admit(sandbox, now)
+        if counted is None:
+            raise HttpError(429, "too many pushes, or too large ones; try again in some minutes")
+        try:
+            return await self._pushes.push(caller.branch, caller.sandbox, caller.task, body)
+        finally:
+            counted.size = body.size
+
     @contextmanager
-    def _place(self, sandbox: str) -> Iterator[None]:
+    def _place(self, project: str, sandbox: str) -> Iterator[None]:
         """A place for a request. Raises `HttpError` if there is none."""
-        if self._open[sandbox] >= _SANDBOX_AT_ONCE or self._open.total() >= _AT_ONCE:
+        limits = {project: _PROJECT_AT_ONCE, f"{project}.{sandbox}": _SANDBOX_AT_ONCE, "": _AT_ONCE}
+        if any(self._open[name] >= limit for name, limit in limits.items()):
             raise HttpError(429, "too many requests at once; try again later")
-        self._open[sandbox] += 1
+        self._open.update(limits.keys())
         try:
             yield
         finally:
-            self._open[sandbox] -= 1
-            if not self._open[sandbox]:
-                del self._open[sandbox]
+            self._open.subtract(limits.keys())
+            self._open = +self._open
 
     async def _refuse(self, response: Response, error: HttpError) -> None:
         if response.begun:
