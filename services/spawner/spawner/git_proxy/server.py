@@ -157,7 +157,7 @@ class GitProxy:
             await response.whole(error.status, _PLAIN, f"{error}\n".encode(), ("connection", "close"), *extra)
 
     def _count(self, headers: "_Headers", error: HttpError) -> None:
-        """Count a refusal, and log which sandbox it is of: the one that the path names, whoever sent it."""
+        """Count a refusal, and log which sandbox it is of: the one that the path names, also if another one sent it."""
         if error.status == 401 and not headers.all(b"authorization"):  # git's first request is without
             return
         route = headers.route()
