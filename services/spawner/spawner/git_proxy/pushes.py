@@ -75,6 +75,7 @@ class PushReceiver:
         if not refused:
             return None
         await self._deny(branch, sandbox, "; ".join(f"{ref}: {reason}" for ref, reason in refused.items()))
+        self._live.meters.count("sandherd_git_proxy_refusals_total", reason="ref")
         return report(pushed, refused)
 
     async def _take(self, branch_now: BranchNow, sandbox: str, task: str, pushed: PushCommands, body: Body) -> bytes:
