@@ -197,7 +197,7 @@ def test_only_the_sandbox_at_work_on_a_task_that_wants_it_may_use_it() -> None:
     spec = TaskSpec(
         text="x", harness=CommandHarness(argv=["true"]), repository=Repository(url="https://h/a/b", git_proxy=True)
     )
-    task: Any = SimpleNamespace(sandbox="sbx-1", branch="br-1", spec=spec, state=TaskState.RUNNING)
+    task: Any = SimpleNamespace(sandbox="sbx-1", branch="br-1", whole_spec=spec, state=TaskState.RUNNING)
 
     def sandbox(state: SandboxState, name: str = "sbx-1") -> Any:
         return SimpleNamespace(sandbox=name, state=state)
@@ -211,7 +211,7 @@ def test_only_the_sandbox_at_work_on_a_task_that_wants_it_may_use_it() -> None:
     for ended in TASK_ENDED:
         assert decisions.works_on(running, SimpleNamespace(**vars(task) | {"state": ended})) is None  # type: ignore[arg-type]
     plain = spec.model_copy(update={"repository": Repository(url="https://h/a/b")})
-    assert decisions.works_on(running, SimpleNamespace(**vars(task) | {"spec": plain})) is None  # type: ignore[arg-type]
+    assert decisions.works_on(running, SimpleNamespace(**vars(task) | {"whole_spec": plain})) is None  # type: ignore[arg-type]
 
 
 def test_sandbox_gets_the_proxy_only_if_its_task_wants_it() -> None:
@@ -290,6 +290,16 @@ def test_bytes_of_the_pushes_of_a_sandbox_have_a_quota() -> None:
     assert quota.left("b", 1) == gib
     assert quota.admit("b", 1)
     assert quota.admit("a", 601)
+
+
+def test_refusals_are_reported_once_a_minute_with_their_number() -> None:
+    """Each sandbox and reason for itself, and not more than 1,000 of them: a path may name any sandbox."""
+    reports = decisions.RefusalReports()
+    assert [reports.due("p.a", "ref", now) for now in (0, 1, 59, 60, 61)] == [1, None, None, 3, None]
+    assert reports.due("p.a", "limit", 61) == reports.due("p.b", "ref", 61) == 1
+    many = [reports.due(f"p.{number}", "path", 62) for number in range(2000)]
+    assert many.count(1) == 997
+    assert reports.due("p.c", "ref", 7200) == 1, "after an hour there are places again"
 
 
 async def test_requests_of_a_project_leave_places_for_others() -> None:

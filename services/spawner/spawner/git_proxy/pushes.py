@@ -64,6 +64,7 @@ class PushReceiver:
             refused = {one.ref: problem for one in pushed.updates}
         if refused:
             await self._deny(branch, sandbox, "; ".join(f"{ref}: {reason}" for ref, reason in refused.items()))
+            self._live.meters.count("sandherd_git_proxy_refusals_total", reason="ref")
             return report(pushed, refused)
         return await self._take(branch, sandbox, task, pushed, body)
 

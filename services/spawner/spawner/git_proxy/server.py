@@ -71,16 +71,17 @@ class GitProxy:
         self._live, self._tokens, self._fetches, self._pushes = live, tokens, fetches, pushes
         self._max_push = max_push
         self._quota, self._open = decisions.PushQuota(), Counter[str]()
+        self._reports = decisions.RefusalReports()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Respond to one request."""
-        response = Response(send)
+        response, headers = Response(send), _Headers(scope)
         try:
-            await self._respond(_Headers(scope), receive, response)
+            await self._respond(headers, receive, response)
         except HttpError as error:
-            await self._refuse(response, error)
+            await self._refuse(response, headers, error)
         except StoreUnavailableError:
-            await self._refuse(response, HttpError(503, "the herd's records are not available"))
+            await self._refuse(response, headers, HttpError(503, "the herd's records are not available"))
         except (DisconnectedError, GitError) as error:
             _log.info("request of a sandbox to its forge not completed", error=repr(error))
 
@@ -146,13 +147,29 @@ class GitProxy:
             self._open.subtract(limits.keys())
             self._open = +self._open
 
-    async def _refuse(self, response: Response, error: HttpError) -> None:
+    async def _refuse(self, response: Response, headers: "_Headers", error: HttpError) -> None:
+        self._count(headers, error)
         if response.begun:
             return
         extra = (_REALM,) if error.status == 401 else ()  # HTTP's own number
         with contextlib.suppress(DisconnectedError):
             # The body is not read: a connection with the rest of it can't be used again.
             await response.whole(error.status, _PLAIN, f"{error}\n".encode(), ("connection", "close"), *extra)
+
+    def _count(self, headers: "_Headers", error: HttpError) -> None:
+        """Count a refusal, and log which sandbox it is of: the one that the path names, whoever sent it."""
+        if error.status == 401 and not headers.all(b"authorization"):  # git's first request is without
+            return
+        route = headers.route()
+        reason = decisions.reason_of(error.status) if route else "path"
+        self._live.meters.count("sandherd_git_proxy_refusals_total", reason=reason)
+        project, sandbox = (route.project, route.sandbox) if route else ("", "")
+        now = asyncio.get_running_loop().time()
+        if (number := self._reports.due(f"{project}.{sandbox}", reason, now)) is not None:
+            _log.warning(
+                "git proxy refused requests", project=project, sandbox=sandbox, reason=reason, requests=number,
+                problem=str(error),
+            )  # fmt: skip
 
 
 class _Headers:
