@@ -23,7 +23,8 @@ from tests.patience import PATIENCE
 
 FOREIGN: Final = f"shd_{OTHER}_{'f' * 43}"
 SOCKET: Final = f"/api/v1/sandboxes/{SANDBOX}/terminal"
-UPGRADE: Final = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+KEY: Final = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+UPGRADE: Final = f"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n{KEY}"
 BEARER: Final = f"Authorization: Bearer {TOKEN}\r\n"
 
 
@@ -56,7 +57,7 @@ async def sent(api: Api, request: str) -> tuple[int, str, str]:
 
 async def test_each_response_tells_browsers_to_do_nothing_with_it(api: Api) -> None:
     """Whatever is refused, and wherever: no sniffing, no frame, no referrer, and no other site may read it."""
-    host, close = "Host: localhost\r\n", "Connection: close\r\n\r\n"
+    host, close, foreign = "Host: localhost\r\n", "Connection: close\r\n\r\n", "Origin: https://evil.example\r\n"
     for request, status in (
         (f"GET /api/v1/tasks HTTP/1.1\r\n{host}{close}", 401),
         (f"GET /api/v1/none HTTP/1.1\r\n{host}{BEARER}{close}", 404),
@@ -64,13 +65,12 @@ async def test_each_response_tells_browsers_to_do_nothing_with_it(api: Api) -> N
         (f"GET /api/v1/tasks HTTP/1.1\r\nHost: evil.example\r\n{BEARER}{close}", 421),
         (f"POST /api/v1/tasks HTTP/1.1\r\n{host}{BEARER}Content-Length: 1\r\n{close}x", 422),
         (f"POST /api/v1/tasks HTTP/1.1\r\n{host}{BEARER}Content-Length: 9999999\r\n{close}", 413),
-        (f"OPTIONS /api/v1/tasks HTTP/1.1\r\n{host}Origin: https://evil.example\r\n"
-         f"Access-Control-Request-Method: POST\r\n{close}", 401),
+        (f"OPTIONS /api/v1/tasks HTTP/1.1\r\n{host}{foreign}Access-Control-Request-Method: POST\r\n{close}", 401),
         (f"POST /webhooks/github/none HTTP/1.1\r\n{host}Content-Length: 2\r\n{close}{{}}", 401),
-        (f"GET /healthz HTTP/1.1\r\n{host}Origin: https://evil.example\r\n{close}", 200),
+        (f"GET /healthz HTTP/1.1\r\n{host}{foreign}{close}", 200),
         (f"POST / HTTP/1.1\r\n{host}{close}", 405),
         (f"GET {SOCKET} HTTP/1.1\r\nHost: evil.example\r\n{UPGRADE}{BEARER}\r\n", 421),
-        (f"GET {SOCKET} HTTP/1.1\r\n{host}Origin: https://evil.example\r\n{UPGRADE}{BEARER}\r\n", 403),
+        (f"GET {SOCKET} HTTP/1.1\r\n{host}{foreign}{UPGRADE}{BEARER}\r\n", 403),
         (f"GET {SOCKET} HTTP/1.1\r\n{host}{UPGRADE}Authorization: Bearer x\r\n\r\n", 401),
     ):  # fmt: skip
         got, head, _ = await sent(api, request)
