@@ -311,7 +311,7 @@ async def idle_frame(site: Site) -> float:
         await page.goto("/budgets")
         await page.get_by_role("heading", name="Budgets").wait_for()
         await page.evaluate(_FRAMES)
-        await asyncio.sleep(_SCROLLED)
+        await asyncio.sleep(_SCROLLED)  # nothing happens meanwhile
         return float(await page.evaluate(_LONGEST))
 
 

@@ -104,8 +104,8 @@ BRANCH_STEP: Final = _label(
 BRANCH_OUTCOME: Final = _label("outcome", "Whether it was done, or why not.", BRANCH_OUTCOMES)
 PROXY_REFUSAL: Final = _label(
     "reason",
-    "A wrong credential, a sandbox that has ended, a limit, a path, a ref or a request that is not permitted, or a forge "
-    "or a store that did not serve it.",
+    "A wrong credential, a sandbox that has ended, a limit, a path, a ref or a request that is not permitted, or that "
+    "the forge or the broker did not serve it.",
     PROXY_REFUSALS,
 )
 PULL_REQUEST_STATE: Final = _label(
