@@ -372,6 +372,10 @@ async def test_task_works_on_the_default_repository_of_its_project(
         with pytest.raises(RefusedError) as refused:
             await operator.ask(SetProject(new=True, defaults=other), "p1", timeout=PATIENCE)
         assert refused.value.problem.field == "defaults.repository.url"
+        proxied = ProjectDefaults(repository=ProjectRepository(url=url, git_proxy=True))
+        with pytest.raises(RefusedError) as refused:
+            await operator.ask(SetProject(new=True, defaults=proxied), "p1", timeout=PATIENCE)
+        assert refused.value.problem.field == "defaults.repository.git_proxy"
         own = ProjectDefaults(repository=ProjectRepository(url=url))
         await operator.ask(SetProject(new=True, defaults=own), "p1", timeout=PATIENCE)
         task = await person.submit(["/bin/sh", "-c", "cat shop.py"])
