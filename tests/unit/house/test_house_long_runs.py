@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.long_runs import LONG_RUNS, MERGED, LongRun
+from tests.long_runs import LONG_RUNS, LongRun
+from tests.merged_tests import MERGED
 
 TESTS = Path(__file__).parents[2]
 
