@@ -100,6 +100,25 @@ def unknown(line: str) -> str | None:
     return next((option for option in options if not _letters(option.rstrip("…")) <= known), None)
 
 
+def surplus(line: str) -> list[str]:
+    """Its values that are neither an option's nor an argument of the command; words in brackets describe a syntax."""
+    command, words = COMMANDS, [word for word in words_of(line) if word[0] not in "[<" and word[-1] != "]"][1:]
+    while words and (inner := getattr(command, "commands", {}).get(words[0])):
+        command, words = inner, words[1:]
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    if hasattr(command, "commands") or isinstance(command, TrailingCommand) or any(one.nargs < 0 for one in arguments):
+        return []
+    flags = {name for one in command.params if getattr(one, "is_flag", False) for name in one.opts} | {"--help"}
+    options = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    before = ["", *words]
+    values = [
+        word
+        for word, last in zip(words, before, strict=False)
+        if (word == "-" or word[0] != "-") and (last not in options or last in flags)
+    ]
+    return values[sum(one.nargs for one in arguments) :]
+
+
 def _letters(option: str) -> set[str]:
     """An option, or the several of one letter that are written as one: `-it`."""
     several = option[0] == "-" and option[1:2].isalpha() and len(option) > 2
@@ -108,8 +127,9 @@ def _letters(option: str) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_documented_command_exists(page: Path) -> None:
-    """Its options exist too."""
+    """Its options exist too, and it has no more arguments than the command takes."""
     assert {line: unknown(line) for line in shown(page) if unknown(line)} == {}
+    assert {line: surplus(line) for line in shown(page) if surplus(line)} == {}
 
 
 def test_every_command_in_a_message_exists() -> None:
