@@ -18,6 +18,8 @@ _QUOTAS: Final = ((20, 600.0), (100, 86_400.0))
 """Pushes of one sandbox in these numbers of seconds: each is checked, stored and pushed by the spawner."""
 _BYTES: Final = (1024 * 1024 * 1024, 600.0)
 """The maximum bytes of a sandbox's pushes in this number of seconds: below what its own connection may publish."""
+_FETCHES: Final = (600, 600.0)
+"""Requests of one sandbox's fetches in this number of seconds: the forge counts them as the herd's, with its limits."""
 _REPORT: Final = 60.0
 _FORGOTTEN: Final = 3600.0
 _REPORTED: Final = 1000
@@ -150,3 +152,21 @@ class PushQuota:
         """The bytes that the sandbox may push now."""
         maximum, seconds = _BYTES
         return maximum - sum(one.size for one in self._pushes.get(sandbox, ()) if one.at > now - seconds)
+
+
+class FetchQuota:
+    """How often each sandbox sends a request to its forge. `now` is of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, deque[float]] = {}
+
+    def admit(self, sandbox: str, now: float) -> bool:
+        """Count a request; False: it is not permitted."""
+        number, seconds = _FETCHES
+        for name in [name for name, begun in self._begun.items() if begun[-1] <= now - seconds]:
+            del self._begun[name]
+        begun = self._begun.setdefault(sandbox, deque(maxlen=number))
+        if len(begun) == number and begun[0] > now - seconds:
+            return False
+        begun.append(now)
+        return True
