@@ -138,10 +138,8 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     Creating the same project again changes nothing, with exit status 0; with other limits or defaults it is an error.
     """
     limits = {"tasks": tasks, "sandboxes": sandboxes}
-    repository = project_repository(
-        repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest, submodules=submodules, lfs=lfs,
-        git_proxy=git_proxy,
-    )  # fmt: skip
+    repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest,
+                                    submodules=submodules, lfs=lfs, git_proxy=git_proxy)  # fmt: skip
     constraints = constraints_of(forbid_path, forbid_command, permit)
     named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
     defaults = {**named, "constraints": constraints, "max_intervention": max_intervention}
@@ -190,15 +188,12 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     A limit is in effect at once, also for waiting tasks; what runs is not ended. A default is for tasks that are
     submitted later.
     """
-    limits = {"tasks": tasks, "sandboxes": sandboxes}
-    repository = project_repository(
-        repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest, submodules=submodules, lfs=lfs,
-        git_proxy=git_proxy,
-    )  # fmt: skip
+    repository = project_repository(repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest,
+                                    submodules=submodules, lfs=lfs, git_proxy=git_proxy)  # fmt: skip
     constraints = constraints_of(forbid_path, forbid_command, permit)
     named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
     defaults = {**named, "constraints": constraints, "max_intervention": max_intervention}
-    values = _values(limits, defaults, memory, attempt_timeout)
+    values = _values({"tasks": tasks, "sandboxes": sandboxes}, defaults, memory, attempt_timeout)
     if not (unset or any(values.values())):
         raise _no_change()
     return _change(ctx, name, output, "changed", **values, unset=unset or [])
