@@ -44,6 +44,8 @@ SET_BY_THE_CHART: Final = (
     "forge_tokens",
     "github_app_key",
     "signing_key",
+    "git_proxy_url",
+    "git_proxy_listen",
 )
 """Settings that follow from other values of the chart; its templates give them as variables."""
 _OF_NO_USE: Final = frozenset({"http_port_file", "gateway_port_file", "toolchains", "kubernetes_config"})

@@ -169,11 +169,14 @@ sandbox ends with it, and the next one has a new one; a running `sandherd exec` 
 - The fork server is a program of its own, with `PATH`, `LANG` and, if it is set, the worker's `PYTHONPATH` as its
   environment. It has no memory, variable or descriptor of the spawner, so no secret of it.
 - It reads no request itself: each child begins in the same state, with nothing of another sandbox.
-- Addresses of memory and Python's hash seed are the same in all workers of one fork server. An agent can't read the
-  memory of its worker; one that knows an address of its own worker knows it of others, too.
+- Addresses of memory, the canary of the stack and Python's hash seed are the same in all workers of one fork server. An
+  agent can't read the memory of its worker; one that knows an address of its own worker knows it of others, too. Random
+  numbers are not: each worker starts new sequences of Python, OpenSSL and `tempfile`.
 - Between the worker and the first process of the sandbox is a holder, which reports the worker's exit status. It has
-  no capabilities and no secrets; on kernels without Landlock scopes (before 6.12) processes of the sandbox can trace
-  it, and so report another exit status of their own worker.
+  no capabilities, and processes of the sandbox can neither read nor trace it. On kernels without Landlock scopes
+  (before 6.12) they can trace the stub, and so report another exit status of their own worker.
+- A child that hangs before it becomes a worker delays its own sandbox alone, and ends with it; without control groups
+  as soon as it continues.
 
 ### Subordinate uids
 

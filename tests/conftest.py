@@ -21,7 +21,7 @@ from event_ingest.migrator import migrate
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
 from sandherd.telemetry import logs
-from tests import preloaded_cli
+from tests import preloaded_cli, shared_forks
 from tests.drivers import forked_drivers
 from tests.engines.docker import Engine as DockerEngine
 from tests.grouping import ByGroup, start_order
@@ -70,6 +70,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """End the run, and whatever its tests have left."""
     preloaded_cli.end()
     forked_drivers.end()
+    shared_forks.end()
     lifetime = config.stash.get(RUN, None)
     for line in lifetime.end() if lifetime else ():
         print(f"left by a test and ended: {line}", file=sys.stderr)
@@ -127,9 +128,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Nor need it ever again."""
-    gc.collect()
     gc.freeze()
     gc.enable()
+    shared_forks.share()
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ mechanism, for one of several moments or signals, or below a whole stack. Other 
 defined, with the reason there.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -210,6 +211,138 @@ LONG_RUNS: Final[Sequence[LongRun]] = (
         "an interrupted test run leaves nothing; in `make test` by SIGINT, and the controller treats both alike",
         ("integration/spawner/test_run_lifetime.py::test_interrupted_run_leaves_nothing",),
     ),
+    LongRun(
+        "integration/runtimes/test_runtimes_contract.py",
+        (
+            "test_sandbox_created_twice_is_one[daytona]",
+            "test_sandbox_created_twice_is_one[kubernetes]",
+            "test_interrupted_creation_is_completed_once[daytona]",
+            "test_interrupted_creation_is_completed_once[kubernetes]",
+            "test_exit_status_of_a_command_is_reported[daytona]",
+            "test_exit_status_of_a_command_is_reported[kubernetes]",
+            "test_command_has_its_folder_and_variables[daytona]",
+            "test_command_has_its_folder_and_variables[kubernetes]",
+            "test_command_over_its_time_is_ended[daytona]",
+            "test_command_over_its_time_is_ended[kubernetes]",
+            "test_output_is_limited_to_its_bound[daytona]",
+            "test_output_is_limited_to_its_bound[kubernetes]",
+            "test_file_is_written_and_read_unchanged[daytona]",
+            "test_file_is_written_and_read_unchanged[kubernetes]",
+            "test_unreadable_files_are_refused[daytona]",
+            "test_unreadable_files_are_refused[kubernetes]",
+            "test_removed_sandbox_is_not_found[daytona]",
+            "test_removed_sandbox_is_not_found[kubernetes]",
+            "test_sandbox_is_paused_and_resumed_or_that_is_refused[daytona]",
+            "test_sandbox_is_paused_and_resumed_or_that_is_refused[kubernetes]",
+        ),
+        "each provider's whole runtime; in `make test` its provider, and the runtime of all with two others",
+        (
+            "integration/runtimes/test_runtimes_providers.py::test_sandbox_created_twice_is_one",
+            "integration/runtimes/test_runtimes_providers.py::test_interrupted_creation_is_completed",
+            "integration/runtimes/test_runtimes_providers.py::test_program_has_its_files_and_variables",
+            "integration/runtimes/test_runtimes_providers.py::test_exit_status_of_a_command_is_reported",
+            "integration/runtimes/test_runtimes_providers.py::test_command_over_its_time_is_ended",
+            "integration/runtimes/test_runtimes_providers.py::test_output_is_limited_to_its_bound",
+            "integration/runtimes/test_runtimes_providers.py::test_file_is_written_and_read_unchanged",
+            "integration/runtimes/test_runtimes_providers.py::test_unreadable_files_are_refused",
+            "integration/runtimes/test_runtimes_providers.py::test_removed_sandbox_is_not_found",
+            "integration/runtimes/test_runtimes_providers.py::test_sandbox_is_paused_and_resumed",
+            "integration/runtimes/test_runtimes_contract.py::test_sandbox_created_twice_is_one",
+        ),
+    ),
+    LongRun(
+        "integration/runtimes/test_runtimes_contract.py",
+        (
+            "test_task_runs_from_submission_to_its_diff[daytona]",
+            "test_task_runs_from_submission_to_its_diff[kubernetes]",
+            "test_task_runs_from_submission_to_its_diff[remote]",
+        ),
+        "a task runs from its submission to its diff; in `make test` by the line of each provider",
+        (
+            "integration/runtimes/test_runtimes_daytona_line.py::test_task_runs_from_submission_to_its_diff",
+            "e2e/kubernetes/test_kubernetes_line.py::test_task_runs_from_submission_to_its_diff",
+            "integration/runtimes/test_runtimes_remote_line.py::test_task_runs_from_submission_to_its_diff",
+        ),
+    ),
+    LongRun(
+        "integration/runtimes/test_runtimes_agent_server.py",
+        (
+            "test_agent_server_is_reached_wherever_its_sandbox_is[daytona]",
+            "test_agent_server_is_reached_wherever_its_sandbox_is[kubernetes]",
+        ),
+        "an agent's server is reached in each runtime; in `make test` in one, and a port of a sandbox in each",
+        (
+            "integration/runtimes/test_runtimes_agent_server.py::test_agent_server_is_reached_wherever_its_sandbox_is",
+            "integration/runtimes/test_runtimes_contract.py::test_port_of_a_sandbox_is_reached_with_its_headers",
+        ),
+    ),
+    LongRun(
+        "integration/runtimes/test_runtimes_daytona_line.py",
+        ("test_lost_worker_is_recovered",),
+        "a lost worker is recovered at Daytona; in `make test` in the remote runtime, and Daytona restarts boxes",
+        (
+            "integration/runtimes/test_runtimes_remote_line.py::test_lost_worker_is_recovered",
+            "integration/runtimes/test_runtimes_providers.py::test_stopped_sandbox_is_restarted_with_its_files",
+        ),
+    ),
+    LongRun(
+        "e2e/kubernetes/test_kubernetes_line.py",
+        (
+            "test_killed_pod_is_recovered",
+            "test_cancelled_task_leaves_no_pod",
+        ),
+        "a killed pod is recovered, a cancelled task leaves none; in `make test` by the provider, and by Docker",
+        (
+            "e2e/docker/test_docker_faults.py::test_killed_container_is_recovered",
+            "integration/runtimes/test_runtimes_providers.py::test_stopped_sandbox_is_restarted_with_its_files",
+            "integration/runtimes/test_runtimes_providers.py::test_removed_sandbox_is_not_found",
+            "integration/client/test_client_real_line.py::test_cancelled_task_ends_as_cancelled",
+        ),
+    ),
+    LongRun(
+        "e2e/docker/test_docker_down.py",
+        ("test_container_that_outlives_its_stack_is_adopted",),
+        "the next spawner adopts a running container; in `make test` processes, and Docker's runtime finds its own",
+        (
+            "e2e/test_subordinate_uids.py::test_restarted_spawner_adopts_its_sandboxes",
+            "integration/runtimes/test_runtimes_contract.py::test_sandboxes_are_found_by_their_own_herd_only",
+        ),
+    ),
+    LongRun(
+        "e2e/test_line_claude.py",
+        ("test_approvals_of_claude_are_granted_and_denied",),
+        "approvals of Claude pass the line; in `make test` those of an ACP agent do, and the driver requests them",
+        (
+            "e2e/test_line_acp.py::test_acp_agent_is_approved_messaged_and_ended",
+            "drivers/claude/test_claude_approvals.py::test_approval_is_requested_in_every_permission_mode",
+        ),
+    ),
+    LongRun(
+        "integration/stack/test_stack_backup.py",
+        ("test_a_stack_of_three_servers_is_restored_with_three_or_with_one",),
+        "a stack of three servers is restored with three or one; in `make test` a broker of three, and a stack of one",
+        (
+            "integration/operating/test_backup_cluster.py::test_backup_is_restored_on_three_servers",
+            "integration/stack/test_stack_backup.py::test_a_stack_is_backed_up_while_an_agent_works_and_restored_to_a_new_home",
+        ),
+    ),
+    LongRun(
+        "integration/spawner/test_spawner_client_floods.py",
+        ("test_flooding_client_is_disconnected_and_other_projects_continue[json]",),
+        "a client that floods is disconnected, whatever it sends; in `make test` with messages of one byte",
+        (
+            "integration/spawner/test_spawner_client_floods.py::test_flooding_client_is_disconnected_and_other_projects_continue",
+        ),
+    ),
+    LongRun(
+        "integration/spawner/test_spawner_crashes.py",
+        ("test_files_of_a_dependency_are_taken_under_repeated_kills",),
+        "a dependant gets its files under kills of spawners; in `make test` without, and other tasks end under kills",
+        (
+            "integration/spawner/test_spawner_crashes.py::test_tasks_end_correctly_under_repeated_kills",
+            "integration/client/test_client_inputs.py::test_task_of_a_file_reads_what_another_has_left",
+        ),
+    ),
 )
 
 _CLI: Final = "integration/operating/test_cli_environments.py"
@@ -331,6 +464,10 @@ MERGED: Final[Sequence[tuple[str, str, str]]] = (
 
 def mark_long_runs(items: Sequence[pytest.Item]) -> None:
     """Mark the tests of `LONG_RUNS` as `long`."""
+    by_file: defaultdict[str, list[LongRun]] = defaultdict(list)
+    for run in LONG_RUNS:
+        by_file[f"tests/{run.file}"].append(run)
     for item in items:
-        if any(run.includes(item.nodeid) for run in LONG_RUNS):
+        runs = by_file.get(item.nodeid.partition("::")[0], ())
+        if any(run.includes(item.nodeid) for run in runs):
             item.add_marker(pytest.mark.long)

@@ -95,6 +95,11 @@ def find(pid: int) -> ProcessId | None:
     return ProcessId(boot=boot(), **stat) if stat else None
 
 
+def identify(stat: str) -> ProcessId:
+    """The process that has sent this line of its `/proc/self/stat`. Raises `ValueError`."""
+    return ProcessId(boot=boot(), **read_stat(stat))
+
+
 def stat_of(pid: int) -> Stat | None:
     """The stat fields of a process, or None if it does not exist."""
     try:

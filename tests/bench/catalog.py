@@ -115,6 +115,11 @@ GROUPS: Final = (
         + _figures("gateway", "s", "reconnect"),
     ),
     Group(
+        "pages", "the pages in a browser, with 10,000 sandboxes and 100,000 events", "tests.bench.pages:measure",
+        _figures("pages", "ms", "herd", "diff", "terminal", "event", "session", "frame")
+        + _figures("pages", "MiB", "memory"),
+    ),
+    Group(
         "floods", "another project while a sandbox floods the broker, and afterwards", "tests.bench.flood:measure",
         _figures("floods", "s", *_each("delay"), *_each("after"), "cut_off_junk", "cut_off_events")
         + _figures("floods", "ms", *_each("message_during"), *_each("message_after")),

@@ -9,8 +9,9 @@ TIMEOUT = 4.0
 
 def main() -> int:
     """The exit status: 0 if it is ready."""
-    port = int(os.environ["SANDHERD_HTTP_PORT"])
-    with socket.create_connection(("127.0.0.1", port), TIMEOUT) as line:
+    # Of all addresses (0.0.0.0) Linux connects to its own.
+    address = os.environ["SANDHERD_HTTP_HOST"], int(os.environ["SANDHERD_HTTP_PORT"])
+    with socket.create_connection(address, TIMEOUT) as line:
         line.settimeout(TIMEOUT)
         line.sendall(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n")
         answer = b""

@@ -138,6 +138,8 @@ class ProjectRepository(Model):
     """Whether checkouts have the repository's submodules, or these and theirs."""
     lfs: bool = Field(default=False, exclude_if=lambda value: not value)
     """Whether checkouts have the content of files that are stored in Git LFS. Otherwise they have its pointers."""
+    git_proxy: bool = Field(default=False, exclude_if=lambda value: not value)
+    """Whether git in sandboxes may fetch from `url` and push their branch to it, by a proxy of the spawner."""
 
     def of_task(self) -> "Repository":
         """The repository of a new task."""

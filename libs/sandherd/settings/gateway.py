@@ -70,7 +70,8 @@ class GatewaySettings(BaseModel):
     """What the members of groups may do, as `engineers=payments:work,leads=payments:operate`. A user without any
     of these groups can't sign in; of several roles in a project the highest applies."""
     gateway_requests_per_second: Annotated[Positive, Env("SANDHERD_GATEWAY_REQUESTS_PER_SECOND")] = 50
-    """Maximum rate of the requests with one access token, at one replica; a burst of two seconds is permitted."""
+    """Maximum rate of the requests with one access token, at one replica, and of those to sign in from one address; a
+    burst of two seconds is permitted."""
     gateway_webhook_secrets: Annotated[Path | None, Env("SANDHERD_GATEWAY_WEBHOOK_SECRETS")] = None
     """A folder with a file for each webhook of a forge, whose content is its secret: `ci` is the secret of
     `/webhooks/github/ci`. Files are read for each webhook. If unset, all are refused."""

@@ -132,7 +132,7 @@ class RepositorySettings(BaseModel):
     """The git proxy as sandboxes reach it, as `http://127.0.0.1:9402`: tasks with `git_proxy` fetch and push by it. If
     unset, there is none."""
     git_proxy_listen: Annotated[ListenAddress, Env("SANDHERD_GIT_PROXY_LISTEN")] = "127.0.0.1:9402"
-    """The address on which the spawner serves the git proxy, if `git_proxy_url` is set. It has no TLS."""
+    """The address on which the spawner serves the git proxy, if `git_proxy_url` is set: by HTTP, without TLS."""
 
     signing_key: Annotated[Path | None, Env("SANDHERD_SIGNING_KEY")] = None
     """The file with the private key of SSH, Ed25519 or RSA without a passphrase, that commits of sandboxes are signed

@@ -84,6 +84,7 @@ FIELDS: Final = (
     Field("first", "The first of a range: a sequence number, or a day."),
     Field("last", "The last of a range."),
     Field("events", "The number of events."),
+    Field("requests", "The number of requests."),
     Field("depth", "How many events are in the spool."),
     Field("bytes", "The size.", "By"),
     Field("before", "How full a stream was before: 1 is full."),

@@ -42,6 +42,7 @@ BRANCH_STEPS: Final = (
 )
 PULL_REQUEST_STATES: Final = ("open", "queued", "stuck", "refused")
 BRANCH_OUTCOMES: Final = ("done", "denied", "refused", "unavailable")
+PROXY_REFUSALS: Final = (*("credential", "ended", "forge", "limit", "path", "ref", "request", "unavailable"),)
 LATE: Final = ("unknown_sandbox", "unknown_task", "old_attempt", "task_ended", "repeated", "not_its_own")
 
 
@@ -101,6 +102,12 @@ BRANCH_STEP: Final = _label(
     BRANCH_STEPS,
 )
 BRANCH_OUTCOME: Final = _label("outcome", "Whether it was done, or why not.", BRANCH_OUTCOMES)
+PROXY_REFUSAL: Final = _label(
+    "reason",
+    "A wrong credential, a sandbox that has ended, a limit, a path, a ref or a request that is not permitted, or that "
+    "the forge or the broker did not serve it.",
+    PROXY_REFUSALS,
+)
 PULL_REQUEST_STATE: Final = _label(
     "state",
     "Open, accepted by a merge queue, so for longer than an hour, or with a step that the forge refused.",

@@ -184,6 +184,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "The git proxy sent a part of the response only: the client has left, or the forge did not complete it.",
         ),
         _warning(
+            "git proxy refused requests",
+            "`requests` of them since the last line; `sandbox` is the name in the request's path, or empty.",
+            "See the runbook SandherdGitProxyRefuses if it goes on.",
+        ),
+        _warning(
             "branch not handled, retrying",
             "Commits are added, a branch is pushed, or a pull request is opened, followed or merged, later.",
             "Check the repository's host and the credential.",

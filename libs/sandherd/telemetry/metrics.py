@@ -108,6 +108,13 @@ _SPAWNER: Final = (
         "Steps of branches and of tasks with a repository, by outcome.",
         (of.BRANCH_STEP, of.BRANCH_OUTCOME),
     ),
+    Metric(
+        "sandherd_git_proxy_refusals_total",
+        _C,
+        "{request}",
+        "Requests of sandboxes that the git proxy refused, by reason.",
+        (of.PROXY_REFUSAL,),
+    ),
     Metric("sandherd_pull_requests", _G, "{pull_request}", "Open pull requests of branches.", (of.PULL_REQUEST_STATE,)),
     Metric(
         "sandherd_forge_requests_remaining",

@@ -1,11 +1,9 @@
 """What every request passes before a route handles it: host, credential, origin, rate, and the size of its body."""
 
 import hashlib
-import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
@@ -21,6 +19,7 @@ from gateway.browsers import (
 )
 from gateway.pages import Pages, is_page
 from gateway.problems import problem_of, problem_response
+from gateway.request_heads import LOOPBACK, refusal_of
 from gateway.webhooks import MAX_WEBHOOK
 from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.contracts.errors import Code, Problem
@@ -39,12 +38,10 @@ CONTENT: Final = "sandherd.content"
 """The key of the SHA-256 hash of a request's body in its ASGI scope."""
 MAX_BODY: Final = 512 * 1024
 """Maximum size of a request's body in bytes: a command may have half of that."""
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
-_HOST: Final = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 _BURST_SECONDS: Final = 2.0
 _WEBHOOKS: Final = "/webhooks/"
 _AT_ONCE: Final = 16
-"""Maximum webhooks whose bodies are read at the same time."""
+"""Maximum webhooks that are read at the same time."""
 _SMALL_BODY: Final = 4 * 1024
 """The same without a credential."""
 _PUBLIC: Final = frozenset(
@@ -74,7 +71,7 @@ class Guard:
         """`secure`: browsers use the gateway by https only. `measured` gets status and seconds of each response."""
         self._inner = inner
         self._tokens = tokens
-        self._hosts = _LOOPBACK | {host.lower() for host in hosts}
+        self._hosts = LOOPBACK | {host.lower() for host in hosts}
         self._pages = Pages()
         self._rates = RateLimiter(rate_of(per_second, _BURST_SECONDS))
         self._measured = measured
@@ -83,24 +80,10 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
+        hardened = self._hardened(scope, send)
         if scope["type"] == "websocket":
-            await (await self._examined_socket(scope) or self._inner)(scope, receive, send)
+            await (await self._examined_socket(scope) or self._inner)(scope, receive, hardened)
             return
-        begun, number = time.monotonic(), new_name("req")
-        scope[REQUEST] = number
-        own = PAGE_HEADERS if is_page(scope["path"]) else API_HEADERS
-
-        async def hardened(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [
-                    *message.get("headers", ()),
-                    *own,
-                    *self._transport,
-                    (b"x-request-id", number.encode()),
-                ]
-                self._measured(message["status"], time.monotonic() - begun)
-            await send(message)
-
         is_webhook = scope["method"] == "POST" and scope["path"].startswith(_WEBHOOKS)
         refusal, body = await (self._webhook if is_webhook else self._examined)(scope, receive)
         if refusal is not None:
@@ -108,11 +91,26 @@ class Guard:
             return
         await self._inner(scope, _replayed(body, receive), hardened)
 
+    def _hardened(self, scope: Scope, send: Send) -> Send:
+        """`send`, with the headers of every response; also of one that refuses a WebSocket."""
+        begun, number = time.monotonic(), new_name("req")
+        scope[REQUEST] = number
+        own = PAGE_HEADERS if is_page(scope["path"]) else API_HEADERS
+        more = [*own, *self._transport, (b"x-request-id", number.encode())]
+
+        async def hardened(message: MutableMapping[str, Any]) -> None:
+            if message["type"] in {"http.response.start", "websocket.http.response.start"}:
+                message["headers"] = [*message.get("headers", ()), *more]
+                self._measured(message["status"], time.monotonic() - begun)
+            await send(message)
+
+        return hardened
+
     async def _examined(self, scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
         """The refusal of a request, if it is refused, and its body."""
         headers = Headers(scope=scope)
-        if (misdirected := self._misdirected(headers)) is not None:
-            return misdirected, b""
+        if (refusal := refusal_of(headers, self._hosts)) is not None:
+            return refusal, b""
         if scope["path"] == "/healthz":
             return Response("ok\n", media_type="text/plain"), b""
         if is_page(scope["path"]):
@@ -122,7 +120,9 @@ class Guard:
         except AccessError as error:
             more = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
             return problem_response(error.problem, error.status, more), b""
-        excess = 0.0 if caller is None else self._rates.excess(caller.digest, time.monotonic())
+        # Without a credential by address: a sign-in has the gateway send requests of its own.
+        key = (scope.get("client") or ("",))[0] if caller is None else caller.digest
+        excess = self._rates.excess(key, time.monotonic())
         if excess:
             return problem_response(too_often(excess), 429), b""
         limit = _SMALL_BODY if caller is None else MAX_BODY
@@ -130,19 +130,11 @@ class Guard:
         scope[CONTENT] = hashlib.sha256(body).hexdigest()
         return refusal, body
 
-    def _misdirected(self, headers: Headers) -> Response | None:
-        """The refusal of a request for another host."""
-        if is_known_host(headers.get("host", ""), self._hosts):
-            return None
-        text = "this host is not one of the gateway's names"
-        remedy = "add it to SANDHERD_GATEWAY_HOSTS if it is"
-        return problem_response(problem_of(Code.REFUSED, text, field="Host", remedy=remedy), 421)
-
     async def _webhook(self, scope: Scope, receive: Receive) -> tuple[Response | None, bytes]:
         """The body of a webhook, whose sender is not known before it was read: few are read at the same time."""
         headers = Headers(scope=scope)
-        if (misdirected := self._misdirected(headers)) is not None:
-            return misdirected, b""
+        if (refusal := refusal_of(headers, self._hosts)) is not None:
+            return refusal, b""
         if self._webhooks >= _AT_ONCE:
             problem = problem_of(Code.BUSY, "other webhooks are being read", remedy="send it again")
             return problem_response(problem), b""
@@ -155,8 +147,8 @@ class Guard:
     async def _examined_socket(self, scope: Scope) -> Response | None:
         """The refusal of a WebSocket. One without a credential may authenticate in its first message."""
         headers = Headers(scope=scope)
-        if (misdirected := self._misdirected(headers)) is not None:
-            return misdirected
+        if (refusal := refusal_of(headers, self._hosts)) is not None:
+            return refusal
         try:
             check_origin(headers)
             if "authorization" not in headers and cookie_in(headers) is None:
@@ -181,17 +173,6 @@ class Guard:
         return caller
 
 
-def is_known_host(header: str, hosts: frozenset[str]) -> bool:
-    """Whether a header `Host` names the gateway; the port is not compared: a proxy may have another one."""
-    form = _HOST.fullmatch(header.lower())
-    return form is not None and form[1] in hosts
-
-
-def hosts_of(url: str | None) -> frozenset[str]:
-    """The host in the gateway's own address."""
-    return frozenset({host} if url and (host := urlsplit(url).hostname) else ())
-
-
 def caller_in(scope: Scope) -> Caller:
     """The caller of a request that has passed the guard."""
     caller: Caller = scope[CALLER]
@@ -200,7 +181,7 @@ def caller_in(scope: Scope) -> Caller:
 
 def too_often(excess: float) -> Problem:
     """The refusal of a request that comes `excess` seconds too early."""
-    text = "there are too many requests with this token"
+    text = "there are too many requests with this token, or without one from this address"
     return Problem(
         code=Code.BUSY, message=text, remedy="retry after the time in Retry-After", retry_after_seconds=excess
     )

@@ -9,8 +9,9 @@ from gateway.api_server import ApiServer
 from gateway.application import application
 from gateway.downloads import DownloadSpace
 from gateway.event_stream import EventStreams
-from gateway.guard import Guard, hosts_of
+from gateway.guard import Guard
 from gateway.live import LiveFeeds
+from gateway.request_heads import hosts_of
 from gateway.sessions import Backend
 from gateway.sockets import SocketTable
 from gateway.webhooks import Deliveries

@@ -45,7 +45,8 @@ class SocketEndError(Exception):
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
         self.code = code
-        self.reason = reason[:120]
+        # It may repeat a name that the client sent, which need not be valid Unicode; a close frame has to be.
+        self.reason = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in reason[:120])
 
 
 class SocketTable:

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -136,11 +137,12 @@ def _texts(payload: Any, paths: tuple[str, ...]) -> list[str]:
 
 
 def _all(payload: Any, paths: tuple[str, ...]) -> list[Any]:
-    """The different values at these paths."""
-    found: list[Any] = []
+    """The different texts and numbers at these paths, at most 50 of each path."""
+    found: dict[Any, None] = {}
     for path in paths:
-        found += [one for one in _values(payload, path.split(".")) if one not in found]
-    return found
+        values = (one for one in _values(payload, path.split(".")) if type(one) in (str, int))
+        found |= dict.fromkeys(islice(values, _LISTED))
+    return list(found)
 
 
 def _values(node: Any, path: list[str]) -> Iterator[Any]:

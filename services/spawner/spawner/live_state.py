@@ -50,7 +50,10 @@ class LiveState:
         self.meters = meters
         self.task_index: Index[TaskRecord, TaskFacts] = Index("tasks", TaskRecord, _task_view)
         self.sandbox_index: Index[SandboxRecord, SandboxView] = Index("sandboxes", SandboxRecord, SandboxRecord.view)
-        self.tasks = Store(bus, "tasks", TaskRecord, self.task_index.update, partial(count, meters, clock), vault=vault)
+        counts = partial(count, meters, clock)
+        self.tasks = Store(
+            bus, "tasks", TaskRecord, self.task_index.update, counts, vault=vault, newest=self.task_index.revision
+        )
         self.pool_index: Index[WarmRecord, WarmRecord] = Index("pool", WarmRecord, _itself)
         self.pool = Store(bus, "pool", WarmRecord, self.pool_index.update)
         self.project_index: Index[ProjectRecord, ProjectRecord] = Index("projects", ProjectRecord, _itself)
@@ -58,11 +61,19 @@ class LiveState:
         self.schedule_index: Index[ScheduleRecord, ScheduleRecord] = Index("schedules", ScheduleRecord, _itself)
         self.schedules = Store(bus, "schedules", ScheduleRecord, self.schedule_index.update)
         self.branch_index: Index[BranchRecord, BranchRecord] = Index("branches", BranchRecord, _itself)
-        self.branches = Store(bus, "branches", BranchRecord, self.branch_index.update)
+        self.branches = Store(
+            bus, "branches", BranchRecord, self.branch_index.update, newest=self.branch_index.revision
+        )
         self.secrets = SecretStore(bus, clock, vault)
         self.tokens = Store(bus, "tokens", TokenRecord, lambda _held: None)
         self.sandboxes = Store(
-            bus, "sandboxes", SandboxRecord, self.sandbox_index.update, record_sandbox_span, vault=vault
+            bus,
+            "sandboxes",
+            SandboxRecord,
+            self.sandbox_index.update,
+            record_sandbox_span,
+            vault=vault,
+            newest=self.sandbox_index.revision,
         )
         self._settled = event_barrier(bus)
         self.last_events = LastEvents(self._are_events_handled)

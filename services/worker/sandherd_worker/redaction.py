@@ -9,6 +9,7 @@ from sandherd_worker.redaction_forms import SHORTEST_ENCODED, Reading, needles
 from sandherd_worker.redaction_numbers import Numbers
 from sandherd_worker.redaction_search import NeedleIndex, Span, merge
 from sandherd_worker.redaction_shapes import shapes
+from sandherd_worker.redaction_traces import Traces
 from sandherd_worker.redaction_views import (
     Back,
     compact,
@@ -42,6 +43,14 @@ class Redactor:
         self._unescaped: Final = NeedleIndex(needles(known, Reading.UNESCAPED))
         self._compact: Final = NeedleIndex(needles(known, Reading.COMPACT), pieces=True)
         self._hexadecimal: Final = NeedleIndex(needles(known, Reading.HEXADECIMAL), pieces=True)
+        self._traces: Final = Traces(
+            {
+                Reading.TEXT: self._literal.parts,
+                Reading.UNESCAPED: self._unescaped.parts,
+                Reading.COMPACT: self._compact.parts,
+                Reading.HEXADECIMAL: self._hexadecimal.parts,
+            }
+        )
         self._numbers: Final = Numbers(known)
         self._knows: Final = bool(known)
         self.longest: Final = 16 * max(map(len, known), default=0)
@@ -62,7 +71,7 @@ class Redactor:
     def spans(self, text: str) -> list[Span]:
         """The spans of secrets, in order; each is replaced as a whole."""
         found = [match.span() for match in shapes(text).finditer(text)]
-        if self._knows and len(text) >= _SURE:
+        if self._knows and self._traces.fit_in(text):
             found += self._secret_spans(text)
         return merge(found) if found else found
 
@@ -103,11 +112,15 @@ class Redactor:
 
     def _secret_spans(self, text: str) -> list[Span]:
         raw = text.encode("utf-8", "surrogatepass")
+        found = self._searched(raw) if self._traces.may_be_in(raw) else []
+        return found if len(raw) == len(text) else _in_characters(raw, found)
+
+    def _searched(self, raw: bytes) -> list[Span]:
         found = self._literal.find(raw)
         if len(raw) >= SHORTEST_ENCODED:
             # Spans found so far are blanked, so that other views skip them.
             found += self._encoded(_blanked(raw, found))
-        return found if len(raw) == len(text) else _in_characters(raw, found)
+        return found
 
     def _encoded(self, raw: bytes) -> list[Span]:
         found = [*self._projected(raw), *self._dumped(raw, quoted=None)]

@@ -32,7 +32,9 @@ class Needle:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
+    """What is searched for: a whole needle, or a piece of it."""
+
     text: bytes
     needle: Needle
     at: int
@@ -43,11 +45,12 @@ class NeedleIndex:
 
     def __init__(self, needles: Iterable[Needle], *, pieces: bool = False) -> None:
         parts = [part for needle in dict.fromkeys(needles) for part in _parts(needle, pieces=pieces)]
+        self.parts: Final = parts
         self._short: Final = [part for part in parts if len(part.text) < _SAMPLED]
         long = [part for part in parts if len(part.text) >= _SAMPLED]
         shortest = min((len(part.text) for part in long), default=_SAMPLED)
         self._stride: Final = min(_WIDEST, (shortest - _BLOCK + 1) // _BLOCK)
-        self._blocks: Final[dict[int, list[tuple[_Part, int]]]] = {}
+        self._blocks: Final[dict[int, list[tuple[Part, int]]]] = {}
         for part in long:
             for at in range(self._stride * _BLOCK):
                 block = int.from_bytes(part.text[at : at + _BLOCK], sys.byteorder)
@@ -111,13 +114,13 @@ def _positions(blocks: list[int], seen: frozenset[int]) -> Iterable[tuple[int, i
             yield place, block
 
 
-def _parts(needle: Needle, *, pieces: bool) -> Iterable[_Part]:
+def _parts(needle: Needle, *, pieces: bool) -> Iterable[Part]:
     text = needle.text
     if not pieces or len(text) < 2 * PIECE:
-        yield _Part(text, needle, 0)
+        yield Part(text, needle, 0)
         return
     for at in (*range(0, len(text) - PIECE, PIECE), len(text) - PIECE):
-        yield _Part(text[at : at + PIECE], needle, at)
+        yield Part(text[at : at + PIECE], needle, at)
 
 
 def _heads(tail: bytes, head: bytes, texts: Sequence[bytes]) -> Iterable[int]:
@@ -134,7 +137,7 @@ def _is_beginning(rest: bytes, texts: Sequence[bytes]) -> bool:
     return any(len(text) > len(rest) and text.startswith(rest) for text in texts)
 
 
-def _occurrences(part: _Part, view: bytes) -> Iterable[Span]:
+def _occurrences(part: Part, view: bytes) -> Iterable[Span]:
     at = view.find(part.text)
     while at >= 0:
         end = at + len(part.text)
@@ -142,7 +145,7 @@ def _occurrences(part: _Part, view: bytes) -> Iterable[Span]:
         at = view.find(part.text, end)
 
 
-def _widened(part: _Part, view: bytes, start: int, end: int) -> Span:
+def _widened(part: Part, view: bytes, start: int, end: int) -> Span:
     """The span extended by adjacent bytes of the same needle, up to the next piece."""
     needle = part.needle
     if len(part.text) < len(needle.text):

@@ -99,6 +99,11 @@ async def test_connection_is_limited_in_subscriptions(herd: Broker, principal: P
         with suppress(nats.errors.Error):
             await bus.flush()
         assert "subscriptions" in str(bus.client.last_error).lower()
+        # The limit is one of each connection: nats-server has none for all of a user or an account.
+        async with Bus.open(herd.url, name="more", identity=Identity.file(path), inbox=who.inbox, patience=5) as more:
+            await more.client.subscribe(f"{who.inbox}.more")
+            await more.flush()
+            assert more.client.last_error is None
     async with herd.bus(P.SPAWNER) as spawner:
         await spawner.publish("$KV.tasks.p1.task-1", b"{}", msg_id="x")
 

@@ -17,6 +17,7 @@ FORGES: Json = {
         "forgeTokens": {"secret": "forge-tokens"},
         "githubApp": {"secret": "github-app", "key": "app.pem"},
         "signing": {"secret": "signing"},
+        "gitProxy": {"enabled": True, "url": "https://git.example.org", "from": [{"namespaceSelector": {}}]},
         "forges": {"ports": [443, 8443]},
     },
     "settings": {

@@ -54,6 +54,22 @@ def test_settings_reach_their_services() -> None:
     assert found["services"]["monitor"]["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://collector:4318"
 
 
+def test_git_proxy_is_on_the_network_of_sandboxes_only_with_its_file() -> None:
+    """Its address is permitted in settings; the spawner's metrics are served on the network of the services alone."""
+    files = ("--file", "docker-compose.yml", "--file", "deploy/compose/git-proxy.yml")
+    before, spawner = (
+        yaml.safe_load(Compose(DOCKER_GID="0").said(*words, "config"))["services"]["spawner"] for words in ((), files)
+    )
+    assert "SANDHERD_GIT_PROXY_URL" not in before["environment"]
+    assert set(before["networks"]) == {"herd"}
+    assert spawner["networks"] == {"herd": {"aliases": ["spawner-of-herd"]}, "sandboxes": {"aliases": ["git-proxy"]}}
+    variables = {name: value for name, value in spawner["environment"].items() if "GIT_PROXY" in name}
+    settings = load({}, variables).settings
+    assert (settings.git_proxy_url, settings.git_proxy_listen) == ("http://git-proxy:9402", "0.0.0.0:9402")
+    assert spawner["environment"]["SANDHERD_HTTP_HOST"] in spawner["networks"]["herd"]["aliases"]
+    assert spawner["environment"].items() > before["environment"].items()
+
+
 def test_tokens_of_forges_are_a_file_of_the_spawner() -> None:
     """Read-only, in no other container, and in no variable, which `docker inspect` would show; empty if none is set."""
     files = ("SANDHERD_GIT_CREDENTIALS", "SANDHERD_FORGE_TOKENS", "SANDHERD_GITHUB_APP_KEY", "SANDHERD_SIGNING_KEY")

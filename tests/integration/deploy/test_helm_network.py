@@ -10,7 +10,8 @@ from spawner.runtimes.kubernetes import manifests, network
 from tests.integration.deploy.charts import GIVEN, NAMESPACE, PARTS, SERVICES, Json, of_kind, pods, rendered
 
 OURS: dict[str, Any] = {name: pod["metadata"]["labels"] for name, pod in pods(rendered())}
-HTTP, BROKER, DATABASE, API, COLLECTOR = 8000, 4222, 5432, 443, 4318
+HTTP, BROKER, DATABASE, API, COLLECTOR, GIT_PROXY = 8000, 4222, 5432, 443, 4318, 9402
+NAMED = {"http": HTTP, "git-proxy": GIT_PROXY}
 
 
 class Place:
@@ -50,7 +51,7 @@ def may(objects: list[Json], who: Place, way: str, side: str, other: Place, port
 
 
 def fits(rule: Json, side: str, other: Place, port: int, protocol: str) -> bool:
-    ports = [(one["protocol"], HTTP if one["port"] == "http" else one["port"]) for one in rule.get("ports", [])]
+    ports = [(one["protocol"], NAMED.get(one["port"], one["port"])) for one in rule.get("ports", [])]
     peers = rule.get(side)
     return (not ports or (protocol, port) in ports) and (not peers or any(meant(peer, other) for peer in peers))
 

@@ -6,9 +6,33 @@ import pytest
 import yaml
 
 from sandherd.settings import load
-from tests.integration.deploy.charts import SERVICES, Json, called, merged, pods, rendered, variables
+from sandherd.settings.repositories import RepositorySettings
+from spawner.runtimes.boxes.box_files import HERD
+from spawner.runtimes.kubernetes import manifests, network
+from tests.integration.deploy.charts import (
+    GIVEN,
+    NAMESPACE,
+    SERVICES,
+    Json,
+    called,
+    merged,
+    pods,
+    refusal,
+    rendered,
+    variables,
+)
 from tests.integration.deploy.matrix import FORGES
-from tests.integration.deploy.test_helm_network import DNS, OUTSIDE, Place, all_that_reach, ours, reaches
+from tests.integration.deploy.test_helm_network import (
+    DNS,
+    GIT_PROXY,
+    HTTP,
+    OUTSIDE,
+    STRANGER,
+    Place,
+    all_that_reach,
+    ours,
+    reaches,
+)
 
 HTTPS = 443
 
@@ -79,6 +103,50 @@ def test_credentials_of_forges_are_the_spawners_alone() -> None:
         assert not any(part in one["name"] for part in ("git", "forge", "signing") for one in found[name]["volumes"])
     bare = variables(spawner({})["containers"][0])
     assert not of_forges & bare.keys()
+
+
+def test_sandboxes_reach_the_git_proxy_and_nothing_else_of_the_spawner() -> None:
+    """The Service, the port of the pod, and the policies of both sides fit together; no other pod may connect."""
+    places = {"projects": {"team": {"namespace": "agents-of-team"}}}
+    values: Json = {"repositories": {"enabled": True, "gitProxy": {"enabled": True}}, "sandboxes": places}
+    objects = rendered(values)
+    url = variables(spawner(values)["containers"][0])["SANDHERD_GIT_PROXY_URL"]
+    assert url == f"http://herd-sandherd-git-proxy.{NAMESPACE}.svc:{GIT_PROXY}"
+    service = called(objects, "Service", "git-proxy")["spec"]
+    assert service["selector"].items() <= ours("spawner").labels.items()
+    assert service["ports"] == [{"name": "git-proxy", "port": GIT_PROXY, "targetPort": "git-proxy"}]
+    (container,) = spawner(values)["containers"]
+    assert {"name": "git-proxy", "containerPort": GIT_PROXY} in container["ports"]
+    settings = settings_of(values)
+    assert (settings.git_proxy_url, settings.git_proxy_listen) == (url, f"0.0.0.0:{GIT_PROXY}")
+    for where in (f"{NAMESPACE}-sandboxes", "agents-of-team"):
+        box = Place(where, {**manifests.MANAGED, HERD: "herd"})
+        assert not reaches(objects, box, ours("spawner"), GIT_PROXY), "before the spawner permits it"
+        opened = {**network.policy("herd", f"{GIVEN['nats']['url']},{url}", []), "kind": "NetworkPolicy"}
+        both = [*objects, {**opened, "metadata": {**opened["metadata"], "namespace": where}}]
+        assert reaches(both, box, ours("spawner"), GIT_PROXY)
+        assert not reaches(both, box, ours("spawner"), HTTP)
+        assert not any(reaches(both, box, ours(name), GIT_PROXY) for name in SERVICES if name != "spawner")
+        assert not reaches(both, Place(where, {"app": "other"}), ours("spawner"), GIT_PROXY)
+    assert not any(reaches(objects, one, ours("spawner"), GIT_PROXY) for one in (STRANGER, ours("gateway")))
+
+
+def test_git_proxy_is_off_by_default_and_refused_where_it_could_not_work() -> None:
+    """Without it there is no port; outside of the cluster it is reached by TLS, from a server that is named."""
+    assert settings_of({}).git_proxy_url is RepositorySettings().git_proxy_url is None
+    assert [one["name"] for one in spawner({})["containers"][0]["ports"]] == ["http"]
+    proxy: Json = {"repositories": {"gitProxy": {"enabled": True}}}
+    enabled: Json = merged(proxy, {"repositories": {"enabled": True}})
+    front: Json = merged(enabled, {"repositories": {"gitProxy": {"url": "https://git.example.org"}}})
+    named: Json = merged(
+        front, {"repositories": {"gitProxy": {"from": [{"podSelector": {"matchLabels": {"a": "b"}}}]}}}
+    )
+    assert "set repositories.enabled" in refusal(proxy)
+    assert "set url" in refusal(merged(enabled, {"settings": {"runtime": "remote"}}))
+    assert "set from" in refusal(front)
+    assert "gitProxy" in refusal(merged(front, {"repositories": {"gitProxy": {"url": "http://git.example.org"}}}))
+    assert reaches(rendered(named), Place(NAMESPACE, {"a": "b"}), ours("spawner"), GIT_PROXY)
+    assert not reaches(rendered(named), STRANGER, ours("spawner"), GIT_PROXY)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ async def test_api_does_what_its_document_says(unlimited: Api, tmp_path: Path) -
     command = Path(sys.executable).with_name("schemathesis")
     words = [str(command), "run", str(schema), "--url", unlimited.url, "--checks", CHECKS]
     words += ["--header", f"Authorization: Bearer {unlimited.token}", "--max-examples", "5", "--seed", "16"]
-    words += ["--phases", "examples,fuzzing", "--suppress-health-check", "all", "--no-color"]
+    words += ["--phases", "examples,coverage,fuzzing", "--suppress-health-check", "all", "--no-color"]
     for operation in ENDLESS:
         words += ["--exclude-operation-id", operation]
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}

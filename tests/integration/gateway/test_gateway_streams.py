@@ -32,10 +32,11 @@ TOKEN: Final = f"shd_{PROJECT}_{'t' * 43}"
 class Talker:
     """A worker that publishes numbered messages."""
 
-    def __init__(self, bus: Bus, sandbox: str = SANDBOX) -> None:
+    def __init__(self, bus: Bus, sandbox: str = SANDBOX, project: str = PROJECT) -> None:
         self.said = 0
         self._bus = bus
         self._sandbox = sandbox
+        self._project = project
 
     async def say(self, count: int, text: str = "") -> None:
         """Publish the next messages; each is stored when this returns."""
@@ -47,7 +48,7 @@ class Talker:
                 AgentMessage.type,
                 source=f"/sandherd/sandbox/{self._sandbox}",
                 sequence=self.said,
-                project=PROJECT,
+                project=self._project,
                 subject=self._sandbox,
                 time=datetime.now(UTC),
                 taskid="task-1",

@@ -18,6 +18,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from spawner.main import compose as compose_spawner
+from tests.integration.spawner.conftest import end_sandboxes
 from tests.patience import PATIENCE
 from tests.preloaded_cli import preloaded_sandherd
 
@@ -37,10 +38,13 @@ async def running(broker: Broker, database: str, home: Path, **values: Any) -> A
     """The services; `values` are settings of all of them."""
     told = {"home": home, "database_url": database, "check_interval": 0.2, "stop_grace": 5, **values}
     services = {name: compose(broker.settings(name, **told)) for name, compose in COMPOSE.items()}
-    async with AsyncExitStack() as stack:
-        for service in services.values():
-            await stack.enter_async_context(service.running())
-        yield services
+    try:
+        async with AsyncExitStack() as stack:
+            for service in services.values():
+                await stack.enter_async_context(service.running())
+            yield services
+    finally:
+        await end_sandboxes(home)
 
 
 def context(broker: Broker) -> Context:

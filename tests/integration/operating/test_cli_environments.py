@@ -168,7 +168,7 @@ def test_unwritable_output_is_one_line_and_a_failure_and_ascii_output_is_escaped
         if kept.done[1] and not kept.done[0]:
             assert case.done[0] == 1, case
             # What another call deleted or created is no longer there, already, or not yet: they run side by side.
-            changes = {"delete", "create", "init", "context", "projects"} & {*case.words}
+            changes = {"delete", "create", "revoke", "init", "context", "projects"} & {*case.words}
             assert "could not be written" in error or changes, case
     for case in found[len(escaped) + len(given) :]:
         assert case.done[0] == 1, case

@@ -272,11 +272,69 @@ SUBMITTED = {
         }
     ]
 }
+HITS = [
+    {
+        "id": f"01976e3c-0000-7000-8000-{number:012}",
+        "stream_sequence": number,
+        "time": ago(number),
+        "project": "demo",
+        "entity": "sbx-001",
+        "type": "agent.message",
+        "kind": "message",
+        "turn": number,
+        "snippet": "the pagination of the search endpoint",
+        "matches": [{"start": 4, "end": 14}],
+    }
+    for number in (7, 5)
+]
+USED = {
+    "cost_micro_usd": 1_250_000,
+    "input_tokens": 91_000,
+    "output_tokens": 7_000,
+    "turns": 12,
+    "tool_calls": 60,
+    "errors": 3,
+}
+STATISTICS = {
+    "groups": [
+        {**USED, "group": "2026-11-27", "project": "demo"},
+        {**USED, "cost_micro_usd": 0, "group": "2026-11-28"},
+    ],
+    "total": USED,
+    "group_count": 2,
+    "since": ago(10_000),
+}
+COMPARISON: dict[str, Any] = {
+    **{
+        side: {
+            **USED,
+            "sandbox": name,
+            "project": "demo",
+            "task": "task-001",
+            "attempt": attempt,
+            "state": "terminated",
+            "events": 300 * attempt,
+            "seconds": 340.0,
+            "lines_added": 12,
+            "lines_removed": 3,
+        }
+        for side, name, attempt in (("first", "sbx-001", 1), ("second", "sbx-002", 2))
+    },
+    "types": [{"type": "agent.message", "first": 3, "second": 5}],
+    "turns": [{"turn": 1, "first": {"seconds": 9.0, "tool_calls": 4, "cost_micro_usd": 90}, "second": None}],
+    "tools": [{"tool": "Bash", "first": {"calls": 4, "failed": 1}, "second": None}],
+    "files": [{"file_path": "app/models.py", "first": {"changes": 1, "lines_added": 4}, "second": None}],
+    "cut": False,
+}
 EXAMPLES: dict[str, Any] = {
     "/session": {"project": "demo", "name": "ada", "role": "operate", "expires_at": ago(-600)},
     "/overview": OVERVIEW,
     "/tasks": {"tasks": TASKS, "next_cursor": None},
+    "/tasks/task-004": TASKS[3],
     "/tasks/task-006": TASKS[5],
+    "/search": {"hits": HITS, "next_cursor": None},
+    "/statistics": STATISTICS,
+    "/comparison": COMPARISON,
     "/events": SUBMITTED,
     "/approvals": {"approvals": [*APPROVALS, DECIDED], "next_cursor": None},
     "/monitor/report": REPORT,
@@ -294,5 +352,7 @@ EMPTY: dict[str, Any] = {
     "/approvals": {"approvals": [], "next_cursor": None},
     "/monitor/report": {"mode": "inform", "projects": []},
     "/budgets": {"budgets": []},
+    "/search": {"hits": [], "next_cursor": None},
+    "/statistics": {"groups": [], "total": {}, "group_count": 0, "since": None},
     "/dead-letters": {"letters": [], "next_cursor": None},
 }

@@ -23,11 +23,17 @@ _AT_ONCE: Final = 200
 
 async def publish_sandbox(broker: Broker, *, text: str, ended: bool = False) -> None:
     """What the spawner publishes about the task and its sandbox."""
+    async with broker.bus(Principal.SPAWNER) as bus:
+        await publish_task(bus, TASK, SANDBOX, text=text, ended=ended)
+
+
+async def publish_task(bus: Bus, task: str, sandbox: str, *, text: str, ended: bool = False) -> None:
+    """The same of any task, by a connection of the spawner."""
     now = datetime.now(UTC) - timedelta(hours=1)
     of_task: list[EventData] = [
         TaskSubmitted(task=text, harness="claude", runtime="process", submitted_by="ada", max_attempts=3),
-        TaskAssigned(sandbox=SANDBOX, waited_ms=3),
-        TaskRunning(sandbox=SANDBOX, started_ms=400),
+        TaskAssigned(sandbox=sandbox, waited_ms=3),
+        TaskRunning(sandbox=sandbox, started_ms=400),
     ]
     of_sandbox: list[EventData] = [
         SandboxRequested(runtime="process", requested_by="ada"),
@@ -35,14 +41,13 @@ async def publish_sandbox(broker: Broker, *, text: str, ended: bool = False) -> 
     ]
     if ended:
         of_sandbox.append(SandboxTerminated(runtime="process", reason="completed", lived_seconds=600))
-    async with broker.bus(Principal.SPAWNER) as bus:
-        for subject, datas in ((TASK, of_task), (SANDBOX, of_sandbox)):
-            for number, data in enumerate(datas, 1):
-                source = f"/sandherd/spawner/{PROJECT}/{subject}"
-                await bus.publish_event(
-                    wrap(data, data.type, source=source, sequence=number, project=PROJECT, subject=subject,
-                         time=now, taskid=TASK, sandboxid=SANDBOX)
-                )  # fmt: skip
+    for subject, datas in ((task, of_task), (sandbox, of_sandbox)):
+        for number, data in enumerate(datas, 1):
+            source = f"/sandherd/spawner/{PROJECT}/{subject}"
+            await bus.publish_event(
+                wrap(data, data.type, source=source, sequence=number, project=PROJECT, subject=subject,
+                     time=now, taskid=task, sandboxid=sandbox)
+            )  # fmt: skip
 
 
 class RecordedWorker:

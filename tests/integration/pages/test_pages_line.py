@@ -36,10 +36,11 @@ async def page(herd: Broker, postgres: str, client: Herd, tmp_path: Path) -> Asy
         yield await context.new_page()
 
 
-async def test_task_from_sign_in_to_its_end(page: Page, client: Herd) -> None:
-    """A user signs in by a token, submits a task by the form, and sees it complete, without loading the page anew.
+async def test_task_from_its_creation_to_a_reviewed_diff(page: Page, client: Herd) -> None:
+    """A user signs in by a token, submits a task by the form, sees it complete, and reviews its diff, without the CLI.
 
-    The cookie of the session is accepted at the loopback without TLS, no script can read it, and it ends at once.
+    No page is loaded anew. The cookie of the session is accepted at the loopback without TLS, no script reads it, and
+    it ends at once.
     """
     refused: list[str] = []
     page.on("console", lambda message: refused.append(message.text) if message.type == "error" else None)
@@ -49,15 +50,18 @@ async def test_task_from_sign_in_to_its_end(page: Page, client: Herd) -> None:
     await page.get_by_role("button", name="Sign in").click()
     await page.get_by_label("Task", exact=True).fill("Count to three")
     await page.get_by_label("Harness").select_option("command")
-    await page.get_by_label("Program").fill("seq 3")
+    await page.get_by_label("Program").fill("seq 3 | tee numbers.txt")
     await page.get_by_role("button", name="Submit").click()
     row = page.get_by_role("listitem").filter(has_text="Count to three")
     await expect(row).to_contain_text("completed")
     await expect(page.get_by_text("live", exact=True)).to_be_visible()
     await page.get_by_role("button", name="Ended").click()
-    await expect(row.get_by_role("link", name="Count to three")).to_have_attribute(
-        "href", re.compile(r"^/sandboxes/sbx-[a-z0-9]+$")
-    )
+    await row.get_by_role("link", name="Count to three").click()
+    await expect(page).to_have_url(re.compile(r"/sandboxes/sbx-[a-z0-9]+$"))
+    await page.get_by_role("group", name="Views of the session").get_by_role("button", name="Files").click()
+    await expect(page.get_by_role("heading", name="numbers.txt")).to_be_visible()
+    diff = page.get_by_label("Changes of numbers.txt")
+    await expect(diff.locator(".add")).to_have_text([re.compile(rf"added {number}$") for number in (1, 2, 3)])
     assert await page.evaluate("() => document.cookie") == ""
     assert [text for text in refused if "Content Security Policy" in text] == []
     await page.get_by_role("button", name="Sign out").click()

@@ -15,6 +15,7 @@ from sandherd.contracts.events.conversation import AgentMessage
 from sandherd.contracts.events.tools import AgentApprovalRequested, AgentFileEdited, AgentToolResult, AgentToolUse
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
+from sandherd.stack.postgres import PostgresServer
 from tests.engines.chromium import browser
 from tests.integration.gateway.conftest import gateway_of, herd_context, responds
 from tests.integration.operating.herds import running
@@ -138,6 +139,33 @@ async def test_session_page_shows_a_loss_and_misses_nothing(site: Site) -> None:
     await expect(page.locator(".kind-error").filter(has_text="refused")).to_have_count(
         1
     )  # the spawner has no such sandbox
+
+
+async def test_session_page_survives_broker_and_database(herd: Broker, tmp_path: Path) -> None:
+    """Behind an open page the broker, and then the database, is killed: the page states that, and misses nothing."""
+    async with PostgresServer(tmp_path / "postgres") as database:
+        await database.create_database("herd")
+        async with opened(herd, database.url("herd"), tmp_path / "home") as site:
+            page = site.page
+            await page.goto(f"/sandboxes/{SANDBOX}")
+            await expect(page.get_by_text("40 components are built.").first).to_be_visible()
+            await herd.kill()
+            await expect(page.get_by_text("The herd does not respond")).to_be_visible()
+            await herd.start()
+            await site.worker.say(*numbered(1, 5))
+            await expect(page.get_by_text("message 5.", exact=True)).to_be_visible()
+            await expect(page.get_by_text("The herd does not respond")).to_have_count(0)
+            await database.kill()
+            await expect(page.get_by_text("The herd does not respond")).to_be_visible()
+            await site.worker.say(*numbered(6, 9))
+            await expect(page.get_by_text("message 9.", exact=True)).to_be_visible()
+            await page.reload()
+            await expect(page.get_by_role("button", name="Retry").first).to_be_visible()
+            await database.start()
+            await page.reload()
+            await expect(page.get_by_text("message 9.", exact=True)).to_be_visible()
+            for number in range(1, 10):
+                await expect(page.get_by_text(f"message {number}.", exact=True)).to_have_count(1)
 
 
 async def test_readme_shows_a_session_and_its_replay(site: Site) -> None:

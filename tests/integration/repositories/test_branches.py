@@ -330,8 +330,8 @@ async def test_second_task_of_a_ticket_joins_or_gets_its_own_branch(
         first = await person.submit(WAITS, repository=of_ticket)
         one = await reaches(person, first, lambda _: True)
         second = await person.submit(WAITS, repository=of_ticket.model_copy(update={"join": True}))
-        third = await person.submit(WAITS, repository=of_ticket)
-        joined, own = [await reaches(person, task, lambda _: True) for task in (second, third)]
+        joined = await reaches(person, second, lambda _: True)  # before there is a second branch of the ticket
+        own = await reaches(person, await person.submit(WAITS, repository=of_ticket), lambda _: True)
         assert (joined.id, joined.tasks) == (one.id, [first, second])
         assert own.branch != one.branch
         assert own.branch.startswith("feature/7-do-it-")
@@ -372,6 +372,10 @@ async def test_task_works_on_the_default_repository_of_its_project(
         with pytest.raises(RefusedError) as refused:
             await operator.ask(SetProject(new=True, defaults=other), "p1", timeout=PATIENCE)
         assert refused.value.problem.field == "defaults.repository.url"
+        proxied = ProjectDefaults(repository=ProjectRepository(url=url, git_proxy=True))
+        with pytest.raises(RefusedError) as refused:
+            await operator.ask(SetProject(new=True, defaults=proxied), "p1", timeout=PATIENCE)
+        assert refused.value.problem.field == "defaults.repository.git_proxy"
         own = ProjectDefaults(repository=ProjectRepository(url=url))
         await operator.ask(SetProject(new=True, defaults=own), "p1", timeout=PATIENCE)
         task = await person.submit(["/bin/sh", "-c", "cat shop.py"])

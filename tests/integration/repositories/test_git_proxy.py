@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from prometheus_client import CollectorRegistry
 from yarl import URL
 
 from sandherd.bus.identity import SpawnerKeys
@@ -67,6 +68,10 @@ class Proxied:
     url: str
     token: str
     task: str
+    registry: CollectorRegistry
+
+    def refusals(self, reason: str) -> float:
+        return self.registry.get_sample_value("sandherd_git_proxy_refusals_total", {"reason": reason}) or 0.0
 
     def headers(self, **more: str) -> dict[str, str]:
         pair = b64encode(f"x:{self.token}".encode()).decode()
@@ -103,14 +108,15 @@ async def proxied(
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     own = {"git_proxy_url": url, "git_proxy_listen": f"127.0.0.1:{port}"} | settings
-    async with spawner(**own).running():
+    service = spawner(**own)
+    async with service.running():
         task = await person.submit(argv, repository=repository.model_copy(update={"git_proxy": True}))
         sandbox = str((await person.reaches(task, "running")).sandbox)
         view = await reaches(person, task, lambda _: True)
         directory = herd.settings(Principal.SPAWNER).identity_dir
         assert directory is not None
         token = ProxyTokens.of(SpawnerKeys.read(directory).worker.seed).token("p1", sandbox)
-        yield Proxied(view, sandbox, url, token, task)
+        yield Proxied(view, sandbox, url, token, task, service.registry)
 
 
 async def found_in(folder: Path, name: str) -> Path:
@@ -143,6 +149,7 @@ async def test_git_in_a_sandbox_fetches_and_pushes_its_branch_only(
         await found_in(folder, "done")
         names = ("result", "environment", "settings", "push.log", "main.log", "path.log")
         work = {name: (folder / name).read_text() for name in names}
+        refused = {reason: run.refusals(reason) for reason in ("credential", "ref", "path")}
         pushed = upstream.head(run.view.branch)
         await person.touch(run.sandbox, "go")
         await person.ended(run.task)
@@ -151,6 +158,7 @@ async def test_git_in_a_sandbox_fetches_and_pushes_its_branch_only(
         "option 1", "push 0", "fetch 0", first, "again 0", "main 1", "beside 1", "delete 1", "path 1",
     ], work  # fmt: skip
     assert git(upstream.path, "log", "--format=%s", pushed) == "Three in total\nTwo in total\nfirst"
+    assert refused == {"credential": 0, "ref": 2, "path": 0}, "the first request of git has no credential"
     assert upstream.head("main") == upstream.first
     assert "this sandbox may push" in work["main.log"]
     assert "a user has to approve" in work["path.log"]
@@ -235,6 +243,8 @@ async def test_client_with_the_credential_gets_no_further(
             assert (await run.send("POST", run.at("git-receive-pack"), body, **sent))[0] == expected, body[:20]
         assert await smuggled(run) == [400]
         assert len(server.requests) == contacted, "the forge was asked for something"
+        counted = {reason: run.refusals(reason) for reason in ("credential", "path", "ref", "request", "forge")}
+        assert counted == {"credential": 2, "path": 9, "ref": 7, "request": 9, "forge": 0}
         status, _ = await run.send("GET", run.at("info/refs?service=git-upload-pack"), Git_Protocol="version=2\tx")
         assert status == 200
         assert "Git-Protocol" not in server.requests[-1].headers

@@ -273,11 +273,14 @@ async def test_unreachable_cluster_is_reported_with_the_remedy(cluster: Cluster)
 async def test_opening_applies_the_network_policy_and_reports_gaps(cluster: Cluster) -> None:
     """A second opening changes nothing; a changed policy is restored. Missing Sandboxes are refused."""
     settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig, nats_url="nats://10.9.8.7:4222")
+    settings = settings.model_copy(update={"git_proxy_url": "http://herd-git-proxy.agents.svc:9402"})
     for _ in range(2):
         await (await open_kubernetes(settings, "h1")).close()
         (policy,) = cluster.objects("networkpolicies")
         assert policy["metadata"]["name"] == "sandherd-h1"
         assert policy["spec"]["egress"][1]["to"] == [{"ipBlock": {"cidr": "10.9.8.7/32"}}]
+        (peer,), (port,) = (policy["spec"]["egress"][2][name] for name in ("to", "ports"))
+        assert (port["port"], *peer["namespaceSelector"]["matchLabels"].values()) == (9402, "agents")
         cluster.now(
             lambda: cluster.store.patch("networkpolicies", "sandherd", "sandherd-h1", {"spec": {"egress": [{}]}})
         )

@@ -76,8 +76,13 @@ async def home(tmp_path: Path) -> AsyncIterator[Path]:
     """A spawner's home; what sandboxes a test leaves in it are ended."""
     folder = tmp_path / "home"
     yield folder
+    await end_sandboxes(folder)
+
+
+async def end_sandboxes(home: Path) -> None:
+    """End the sandboxes that a spawner with this home has left, as it does when it ends."""
     runtime = await open_runtime(
-        ProcessRuntimeOptions(root=folder / "sandboxes", quarantine=folder / "kept", isolation="none")
+        ProcessRuntimeOptions(root=home / "sandboxes", quarantine=home / "kept", isolation="none")
     )
     for seen in await runtime.find_all():
         await runtime.remove(seen.unit)

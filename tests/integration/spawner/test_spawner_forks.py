@@ -193,13 +193,40 @@ async def test_lost_child_of_the_fork_server_loses_no_start(
     with near, far:
         connection = runtime.starting._request_fork(place, run, start, near)  # between its steps
         assert connection is not None
-        child = int(connection.recv(64))
+        child = processes.identify(connection.recv(1024).decode()).pid
         connection.close()
         near.close()
         await killed(child)
         runtime.starting._spawn(place, run, start, far)  # as above
     await eventually((place.work / "up").exists)
     assert not is_forked(runtime, "sbx-lost")
+
+
+async def test_stuck_child_of_the_fork_server_ends_with_its_sandbox(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
+    """A child that stops after its reply delays its sandbox alone, which can be ended, and leaves no process."""
+    runtime = await open_process(UP)
+    assert runtime.forks is not None
+    place, plan = runtime.layout.directory("sbx-stopped"), plan_for("sbx-stopped")
+    runtime.starting.set_up(place, plan)
+    start, run = runtime.starting.cold_start(place, plan), place.first_run()
+    near, far = socket.socketpair()
+    with near, far:
+        connection = runtime.starting._request_fork(place, run, start, near)  # as above
+        assert connection is not None
+        with connection:
+            child = processes.identify(connection.recv(1024).decode())
+        child.signal(signal.SIGSTOP)
+        near.close()
+        runtime.starting._spawn(place, run, start, far)  # as above
+    await eventually(run.claim.exists)
+    await up(eventually, runtime, plan_for("sbx-other"))
+    await runtime.stop("sbx-stopped", 0)
+    await end(eventually, runtime, "sbx-stopped")
+    await runtime.remove("sbx-stopped")
+    child.signal(signal.SIGCONT)
+    assert await process_signals.wait_ended(child, PATIENCE)
 
 
 async def test_lost_holder_ends_its_sandbox(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:
@@ -211,6 +238,35 @@ async def test_lost_holder_ends_its_sandbox(open_process: Open, plan_for: PlanFo
     seen = await end(eventually, runtime, "sbx-holder")
     assert seen.end is not None
     assert seen.end.code == 137
+
+
+OPEN_PARENT = """
+import ctypes, os, pathlib, signal
+found = []
+for name in ('environ', 'mem', 'maps', 'fd'):
+    try:
+        os.listdir('/proc/self/fd/..') if name == 'fd' and os.listdir(f'/proc/{os.getppid()}/fd') else None
+        name == 'fd' or open(f'/proc/{os.getppid()}/{name}', 'rb')
+        found.append(name)
+    except PermissionError:
+        pass
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.ptrace(16, os.getppid(), 0, 0) == 0:  # PTRACE_ATTACH
+    found.append('ptrace')
+pathlib.Path('part').write_text(' '.join(found)); os.rename('part', 'opened'); signal.pause()
+"""
+
+
+async def test_holder_can_not_be_traced_or_read_from_the_sandbox(
+    open_process: Open, plan_for: PlanFor, eventually: Eventually
+) -> None:
+    """It has the worker's variables, and reports the worker's end. A process in no Landlock domain tries."""
+    runtime = await open_process(OPEN_PARENT)
+    await runtime.create(plan_for("sbx-parent"))
+    opened = runtime.layout.directory("sbx-parent").work / "opened"
+    await eventually(opened.exists)
+    assert is_forked(runtime, "sbx-parent")
+    assert opened.read_text() == ""
 
 
 async def test_twenty_sandboxes_at_once_are_all_forked(

@@ -16,6 +16,7 @@ READER: Final = ROOT / "deploy" / "grafana" / "reader.sql"
 FAULTS: Final = {
     "sandherd_queue_age_seconds": "SandherdTasksWait",
     "sandherd_branch_steps_total": "SandherdPushesRefused",
+    "sandherd_git_proxy_refusals_total": "SandherdGitProxyRefuses",
     "sandherd_sandboxes_lost_total": "SandherdSandboxesLost",
     "sandherd_orphans_total": "SandherdOrphansStay",
     "sandherd_sandboxes_kept": "SandherdSandboxesPutAside",

@@ -67,6 +67,12 @@ def test_options_without_a_repository_are_about_the_default_one() -> None:
     other = source(None, base="main", no_push=True)
     assert other is not None
     assert other.of_default(ProjectRepository(url=URL), "web") == Repository(url=URL, base="main", push=False)
+    for choice, by_default, expected in ((None, True, True), (False, True, False), (True, False, True)):
+        other = source(None, ticket="#7", git_proxy=choice)
+        assert other is not None
+        assert other.of_default(ProjectRepository(url=URL, git_proxy=by_default), "web").git_proxy is expected
+    refusing = source(None, git_proxy=False)
+    assert refusing is not None, "it is about the default repository"
     with pytest.raises(HerdError, match="project web has no default one"):
         other.of_default(None, "web")
     with pytest.raises(HerdError, match="--ticket and others without --repo"):
@@ -115,9 +121,9 @@ def test_default_repository_of_a_project_is_named_by_its_url() -> None:
     """With the options that all its tasks have; `run` opts out of it, which excludes a repository."""
     options: dict[str, Any] = {"base": "next", "no_push": True, "no_commit_rest": True}
     assert project_repository(None, base=None, no_push=False, no_commit_rest=False) is None
-    found = project_repository(URL, **options, submodules=SubmodulesChoice.TRUE, lfs=True)
+    found = project_repository(URL, **options, submodules=SubmodulesChoice.TRUE, lfs=True, git_proxy=True)
     expected: dict[str, Any] = {"url": URL, "base": "next", "push": False, "commit_rest": False}
-    expected |= {"submodules": True, "lfs": True}
+    expected |= {"submodules": True, "lfs": True, "git_proxy": True}
     assert found == ProjectRepository(**expected)
     assert found.of_task() == Repository(**expected)
     for repo, remedy in ((".", "https://HOST/OWNER/NAME"), (None, "--repo")):

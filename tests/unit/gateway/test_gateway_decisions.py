@@ -12,9 +12,10 @@ from gateway.access import AccessError, Caller, Credential, caller_of, check_rol
 from gateway.browsers import presented
 from gateway.cursors import Start, cursor, start_of
 from gateway.frame_queues import FrameQueue
-from gateway.guard import Guard, is_known_host
+from gateway.guard import Guard
 from gateway.live import EventSource
 from gateway.problems import STATUS, problem_of, problem_response
+from gateway.request_heads import is_known_host
 from gateway.sessions import command_id, derived_name
 from gateway.stream_reader import Frame, StreamState, epoch_of
 from sandherd.bus.direct_get import StoredMessage

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from joserfc import jwt
+from joserfc import jws, jwt
 from joserfc.jwk import ECKey, KeySet, OctKey
 
 from gateway.oidc.flow import Flow, local_page
@@ -149,3 +149,38 @@ def test_configuration_of_another_issuer_is_refused() -> None:
     for change in wrong:
         with pytest.raises(ProviderError):
             configuration_of(document | change, "https://id.example")
+
+
+def test_token_chooses_neither_its_key_nor_what_it_is() -> None:
+    """A key or its address in the token's own header is not used; an encrypted or extended token is refused."""
+    own = ECKey.generate_key("P-256", {"kid": "own"})
+    public = own.as_dict(private=False)
+    header: dict[str, Any] = {"alg": "ES256", "kid": "own"}
+    for more in ({"jwk": public}, {"jku": "https://evil.example/k"}, {"x5u": "https://evil.example/k"}, {"kid": "k1"}):
+        with pytest.raises(IdentityError):
+            identified(jwt.encode(header | more, CLAIMS, own))
+    for name, value in (("crit", ["b64"]), ("b64", False)):
+        head = _part({"alg": "ES256", "kid": "k1", name: value})
+        with pytest.raises(IdentityError):
+            identified(f"{head}.{signed(CLAIMS).partition('.')[2]}")
+    encrypted = ".".join([_part({"alg": "dir", "enc": "A128GCM", "kid": "k1"}), "", "AAAA", "AAAA", "AAAA"])
+    listed = jws.serialize_compact({"alg": "ES256", "kid": "k1"}, b"[1]", KEY)
+    for token in (encrypted, listed, signed(CLAIMS).replace(".", "..", 1), "\ud800.a.b", f"{'A' * 100_000}.a.b"):
+        with pytest.raises(IdentityError):
+            identified(token)
+
+
+def test_key_for_another_use_signs_no_token() -> None:
+    """A provider also publishes keys of encryption; and one of another algorithm is not used for this one."""
+    uses: list[dict[str, Any]] = [{"use": "enc"}, {"key_ops": ["deriveKey"]}, {"alg": "ES384"}]
+    for parameters in uses:
+        key = ECKey.import_key(KEY.as_dict(private=False) | parameters)
+        with pytest.raises(IdentityError):
+            identity_of(
+                signed(CLAIMS), KeySet([key]), issuer="https://id.example", client_id="sandherd", nonce="n",
+                groups_claim="groups", now=NOW,
+            )  # fmt: skip
+
+
+def _part(document: dict[str, Any]) -> str:
+    return urlsafe_b64encode(json.dumps(document).encode()).rstrip(b"=").decode()

@@ -51,3 +51,9 @@ def test_text_that_is_no_object_ends_a_socket() -> None:
     for text in ("", "[1]", "1", "{", "[" * 100_000):
         with pytest.raises(SocketEndError):
             document_of(text)
+
+
+def test_reason_of_a_close_frame_is_valid_unicode() -> None:
+    """It may repeat a name of the client's, which JSON can have with half of a surrogate pair: no frame can."""
+    reason = SocketEndError(TRY_LATER, "start.\ud800\u202e: unknown").reason
+    assert reason.encode().decode() == "start.\ufffd\ufffd: unknown"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.webhooks import Deliveries, ForgeName, change_in, is_authentic, secret_of
+from gateway.webhooks import Deliveries, ForgeName, _all, change_in, is_authentic, secret_of
 from sandherd.webhook_signatures import signature
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
@@ -59,6 +59,14 @@ def test_signature_is_that_of_standard_webhooks() -> None:
         "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}'
     )
     assert found == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_few_values_of_a_webhook_are_read() -> None:
+    """A forge's lists in lists may name 100,000 different ones: comparing each with each would block the gateway."""
+    payload = {"a": [[number, number + 100] for number in range(50)], "b": [[7, True, None, {}, [[8]]], "x"]}
+    assert _all(payload, ("b", "b")) == [7, 8, "x"]
+    assert len(_all(payload, ("a",))) == 50
+    assert len(_all(payload, ("a", "b"))) == 51
 
 
 def test_change_is_what_the_forge_names() -> None:

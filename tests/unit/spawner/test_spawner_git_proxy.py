@@ -1,13 +1,15 @@
 """The git proxy's decisions: what is read of a request, who may push what, and what a client learns of its push."""
 
 import asyncio
+import base64
 import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import ExitStack
 from io import BytesIO
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
-from unittest.mock import Mock
+from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -30,9 +32,12 @@ from spawner.git_proxy.push_protocol import (
     refusals,
     report,
 )
+from spawner.git_proxy.pushes import PushReceiver
 from spawner.git_proxy.routes import Route, Service, password_of, route_of
 from spawner.git_proxy.server import GitProxy
+from spawner.records.record import StoreUnavailableError
 from spawner.repositories import decisions as of_branch
+from spawner.repositories.artifacts import BranchArtifacts
 from spawner.runtimes.network import Networks
 from spawner.sandboxes.git_proxy_access import TOKEN, GitProxyAccess, ProxyTokens
 from tests.unit.spawner.test_spawner_branch_decisions import BUNDLE, COMMIT, NOW, OTHER, RECEIVED, branch
@@ -197,7 +202,7 @@ def test_only_the_sandbox_at_work_on_a_task_that_wants_it_may_use_it() -> None:
     spec = TaskSpec(
         text="x", harness=CommandHarness(argv=["true"]), repository=Repository(url="https://h/a/b", git_proxy=True)
     )
-    task: Any = SimpleNamespace(sandbox="sbx-1", branch="br-1", spec=spec, state=TaskState.RUNNING)
+    task: Any = SimpleNamespace(sandbox="sbx-1", branch="br-1", whole_spec=spec, state=TaskState.RUNNING)
 
     def sandbox(state: SandboxState, name: str = "sbx-1") -> Any:
         return SimpleNamespace(sandbox=name, state=state)
@@ -211,7 +216,7 @@ def test_only_the_sandbox_at_work_on_a_task_that_wants_it_may_use_it() -> None:
     for ended in TASK_ENDED:
         assert decisions.works_on(running, SimpleNamespace(**vars(task) | {"state": ended})) is None  # type: ignore[arg-type]
     plain = spec.model_copy(update={"repository": Repository(url="https://h/a/b")})
-    assert decisions.works_on(running, SimpleNamespace(**vars(task) | {"spec": plain})) is None  # type: ignore[arg-type]
+    assert decisions.works_on(running, SimpleNamespace(**vars(task) | {"whole_spec": plain})) is None  # type: ignore[arg-type]
 
 
 def test_sandbox_gets_the_proxy_only_if_its_task_wants_it() -> None:
@@ -235,6 +240,8 @@ def test_sandbox_gets_the_proxy_only_if_its_task_wants_it() -> None:
         assert plain.git_proxy is None
         assert TOKEN not in plain.spec.env
     assert GitProxyAccess.of(Settings(), "seed") is None
+    hostile, _ = planned(settings, repository=repository, env={"GIT_CONFIG_COUNT": "9" * 5000})
+    assert hostile.spec.env["GIT_CONFIG_COUNT"] == "2"
 
 
 def test_client_learns_whether_the_forge_has_its_commits() -> None:
@@ -292,9 +299,19 @@ def test_bytes_of_the_pushes_of_a_sandbox_have_a_quota() -> None:
     assert quota.admit("a", 601)
 
 
+def test_refusals_are_reported_once_a_minute_with_their_number() -> None:
+    """Each sandbox and reason for itself, and not more than 1,000 of them: a path may name any sandbox."""
+    reports = decisions.RefusalReports()
+    assert [reports.due("p.a", "ref", now) for now in (0, 1, 59, 60, 61)] == [1, None, None, 3, None]
+    assert reports.due("p.a", "limit", 61) == reports.due("p.b", "ref", 61) == 1
+    many = [reports.due(f"p.{number}", "path", 62) for number in range(2000)]
+    assert many.count(1) == 997
+    assert reports.due("p.c", "ref", 7200) == 1, "after an hour there are places again"
+
+
 async def test_requests_of_a_project_leave_places_for_others() -> None:
     """Many sandboxes of one project, each with as many slow requests as it may have, delay no other project."""
-    proxy = GitProxy(*[cast("Any", Mock())] * 4, max_push=1)
+    proxy = GitProxy(Mock(), Mock(), Mock(), Mock(), max_push=1)
     with ExitStack() as stack:
         for number in range(16):
             stack.enter_context(proxy._place("p1", f"sbx-{number // 2}"))
@@ -318,3 +335,97 @@ def test_bundle_of_an_earlier_push_is_superseded() -> None:
     for after in (branch(bundle=old), branch(), branch(bundle=new, origin=old)):
         assert decisions.superseded(branch(bundle=old), after) is None
     assert decisions.superseded(branch(), branch(bundle=new)) is None
+
+
+def test_fetches_of_a_sandbox_have_a_quota() -> None:
+    """One sandbox in a loop does not use up what the forge permits the herd; another one is not affected."""
+    quota = decisions.FetchQuota()
+    assert [quota.admit("a", 0) for _ in range(601)] == [True] * 600 + [False]
+    assert quota.admit("b", 0)
+    assert not quota.admit("a", 599)
+    assert quota.admit("a", 600)
+
+
+TOKENS = ProxyTokens.of("seed")
+
+
+class _Herd:
+    """The records that the proxy reads, of one sandbox at work on a branch."""
+
+    def __init__(self, folder: Path) -> None:
+        spec = TaskSpec(
+            text="x", harness=CommandHarness(argv=["true"]), repository=Repository(url="https://h/a/b", git_proxy=True)
+        )
+        self.task = SimpleNamespace(
+            task="task-1", sandbox="sbx-1", branch="br-1", whole_spec=spec, state=TaskState.RUNNING
+        )
+        self.branch = branch(received=(), url="https://h/a/b")
+        self.live, self.fetches, self.artifacts = Mock(), AsyncMock(), AsyncMock()
+        sandbox = SimpleNamespace(sandbox="sbx-1", state=SandboxState.RUNNING)
+        self.live.sandboxes.load = AsyncMock(return_value=SimpleNamespace(record=sandbox))
+        self.live.load_task = AsyncMock(return_value=SimpleNamespace(record=self.task))
+        self.live.branches.load = AsyncMock(side_effect=lambda _: SimpleNamespace(record=self.branch))
+        self.live.branches.change = AsyncMock(return_value=None)
+        pushes = PushReceiver(self.live, self.artifacts, folder)
+        self.proxy = GitProxy(self.live, TOKENS, self.fetches, pushes, max_push=1000)
+
+    async def post(self, service: Service, parts: list[bytes], meanwhile: Callable[[], None]) -> list[Any]:
+        """What is sent to a client whose sandbox or branch changes while it sends the last part."""
+        pair = base64.b64encode(f"sandbox:{TOKENS.token('p1', 'sbx-1')}".encode())
+        headers = [(b"authorization", b"Basic " + pair), (b"content-type", f"application/x-{service}-request".encode())]
+        scope = {"method": "POST", "raw_path": f"/p1/sbx-1/{service}".encode(), "query_string": b"", "headers": headers}
+        waiting, sent = list(parts), list[Any]()
+
+        async def receive() -> MutableMapping[str, Any]:
+            part = waiting.pop(0)
+            if not waiting:
+                meanwhile()
+            return {"type": "http.request", "body": part, "more_body": bool(waiting)}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            sent.append(message)
+
+        await self.proxy(scope, receive, send)
+        return sent
+
+
+@pytest.mark.parametrize("service", list(Service))
+async def test_request_of_a_sandbox_that_ends_meanwhile_has_no_effect(service: Service, tmp_path: Path) -> None:
+    """A client decides how long its body takes: the records are read again after its end."""
+    herd = _Herd(tmp_path)
+    head = line(f"{herd.branch.commit} {OTHER} refs/heads/{herd.branch.branch}\0report-status".encode()) + b"0000"
+    ended = next(iter(TASK_ENDED))
+    sent = await herd.post(service, [head, b"PACK"], lambda: setattr(herd.task, "state", ended))
+    assert sent[0]["status"] == 403
+    herd.fetches.objects.assert_not_called()
+    herd.artifacts.store.assert_not_called()
+    herd.live.branches.change.assert_not_called()
+
+
+async def test_push_to_a_branch_that_moves_meanwhile_is_refused(tmp_path: Path) -> None:
+    """Before its pack is stored, with a report, and with its event."""
+    herd = _Herd(tmp_path)
+    head = line(f"{herd.branch.commit} {OTHER} refs/heads/{herd.branch.branch}\0report-status".encode()) + b"0000"
+    moved = branch(received=(), url="https://h/a/b", commit="d" * 40)
+    sent = await herd.post(Service.PUSH, [head, b"PACK"], lambda: setattr(herd, "branch", moved))
+    assert b"fetch first" in sent[1]["body"]
+    herd.artifacts.store.assert_not_called()
+    herd.live.branches.change.assert_awaited_once()
+
+
+async def test_two_pushes_at_once_share_the_quota_of_bytes(tmp_path: Path) -> None:
+    """The second one may have what the first one can't use, so that both are not larger than permitted."""
+    herd = _Herd(tmp_path)
+    herd.proxy._max_push = 2**31
+    left: list[int] = []
+    await herd.post(Service.PUSH, [b"0000"], lambda: left.append(herd.proxy._quota.left("p1.sbx-1", 0)))
+    assert left == [0]
+    assert herd.proxy._quota.left("p1.sbx-1", 0) == 2**30 - 4
+
+
+async def test_bundle_that_cannot_be_deleted_is_no_unknown_error() -> None:
+    """Its push has succeeded: whoever deletes it can ignore that the broker does not respond."""
+    bus = Mock()
+    bus.js.purge_stream = AsyncMock(side_effect=TimeoutError)
+    with pytest.raises(StoreUnavailableError):
+        await BranchArtifacts(bus).delete(BUNDLE)

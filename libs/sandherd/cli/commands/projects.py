@@ -8,7 +8,15 @@ import typer
 from sandherd.cli.completion import project_names
 from sandherd.cli.options import Format, Output, example, group
 from sandherd.cli.parse.constraints import ForbidCommand, ForbidPath, Permit, constraints_of
-from sandherd.cli.parse.repository import Base, Lfs, NoCommitRest, NoPush, SubmodulesOption, project_repository
+from sandherd.cli.parse.repository import (
+    Base,
+    GitProxy,
+    Lfs,
+    NoCommitRest,
+    NoPush,
+    SubmodulesOption,
+    project_repository,
+)
 from sandherd.contracts.states import SteeringStep
 
 if TYPE_CHECKING:
@@ -118,6 +126,7 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     no_commit_rest: NoCommitRest = False,
     submodules: SubmodulesOption = None,
     lfs: Lfs = False,
+    git_proxy: GitProxy = None,
     max_intervention: MaxIntervention = None,
     forbid_path: ForbidPath = None,
     forbid_command: ForbidCommand = None,
@@ -130,8 +139,9 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     """
     limits = {"tasks": tasks, "sandboxes": sandboxes}
     repository = project_repository(
-        repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest, submodules=submodules, lfs=lfs
-    )
+        repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest, submodules=submodules, lfs=lfs,
+        git_proxy=git_proxy,
+    )  # fmt: skip
     constraints = constraints_of(forbid_path, forbid_command, permit)
     named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
     defaults = {**named, "constraints": constraints, "max_intervention": max_intervention}
@@ -159,6 +169,7 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     no_commit_rest: NoCommitRest = False,
     submodules: SubmodulesOption = None,
     lfs: Lfs = False,
+    git_proxy: GitProxy = None,
     max_intervention: MaxIntervention = None,
     forbid_path: ForbidPath = None,
     forbid_command: ForbidCommand = None,
@@ -181,8 +192,9 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     """
     limits = {"tasks": tasks, "sandboxes": sandboxes}
     repository = project_repository(
-        repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest, submodules=submodules, lfs=lfs
-    )
+        repo, base=base, no_push=no_push, no_commit_rest=no_commit_rest, submodules=submodules, lfs=lfs,
+        git_proxy=git_proxy,
+    )  # fmt: skip
     constraints = constraints_of(forbid_path, forbid_command, permit)
     named = {"harness": harness, "model": model, "cores": cores, "image": image, "repository": repository}
     defaults = {**named, "constraints": constraints, "max_intervention": max_intervention}

@@ -117,7 +117,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     no_commit_rest: NoCommitRest = False,
     submodules: SubmodulesOption = None,
     lfs: Lfs = False,
-    git_proxy: GitProxy = False,
+    git_proxy: GitProxy = None,
     pr: PullRequest = None,
     merge: Merge = None,
     no_repo: NoRepo = False,

@@ -80,7 +80,13 @@ Lfs = Annotated[
     bool, typer.Option("--lfs", help="Check out the content of files that the repository stores in Git LFS.")
 ]
 GitProxy = Annotated[
-    bool, typer.Option("--git-proxy", help="Let git in the sandbox fetch from the repository and push the branch.")
+    bool | None,
+    typer.Option(
+        "--git-proxy/--no-git-proxy",
+        help="Let git in the sandbox fetch from the repository and push the branch [default: as the project's default "
+        "repository].",
+        show_default=False,
+    ),
 ]
 NoRepo = Annotated[
     bool, typer.Option("--no-repo", help="Work on no repository, also if the project has a default one.")
@@ -107,7 +113,7 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
     no_commit_rest: bool,
     submodules: SubmodulesChoice | None = None,
     lfs: bool = False,
-    git_proxy: bool = False,
+    git_proxy: bool | None = None,
     pull_request: PullRequestMode | None = None,
     merge: MergePolicy | None = None,
 ) -> "RepositorySource | None":
@@ -120,7 +126,7 @@ def repository_source(  # noqa: PLR0913  # one parameter per option
 
     others = {"--base": base, "--ticket": ticket, "--branch": branch, "--join": join, "--no-push": no_push}
     others |= {"--no-commit-rest": no_commit_rest, "--pr": pull_request, "--merge": merge}
-    others |= {"--submodules": submodules, "--lfs": lfs, "--git-proxy": git_proxy}
+    others |= {"--submodules": submodules, "--lfs": lfs, "--git-proxy": git_proxy is not None}
     if repo is None and not any(others.values()):
         return None
     if lfs and repo is not None and "path" in place_of(repo):
@@ -168,6 +174,7 @@ def project_repository(
     no_commit_rest: bool,
     submodules: SubmodulesChoice | None = None,
     lfs: bool = False,
+    git_proxy: bool | None = None,
 ) -> "ProjectRepository | None":
     """The default repository that the options of a project name; None without `--repo`. Raises `HerdError`."""
     from sandherd.client.errors import made
@@ -175,7 +182,7 @@ def project_repository(
 
     named = repository_source(
         repo, base=base, ticket=None, branch=None, join=False, no_push=no_push, no_commit_rest=no_commit_rest,
-        submodules=submodules, lfs=lfs,
+        submodules=submodules, lfs=lfs, git_proxy=git_proxy,
     )  # fmt: skip
     if named is None:
         return None
@@ -184,7 +191,7 @@ def project_repository(
     if named.is_local:
         raise _wrong("a default repository is named by its URL", "write it as https://HOST/OWNER/NAME")
     same = {name: getattr(named, name) for name in ("url", "base", "commit_rest", "submodules", "lfs")}
-    return made(ProjectRepository, **same, push=not no_push)
+    return made(ProjectRepository, **same, push=not no_push, git_proxy=bool(git_proxy))
 
 
 def refuse_other_trees(

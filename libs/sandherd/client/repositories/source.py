@@ -21,7 +21,7 @@ from sandherd.contracts.repositories import (
     Ticket,
 )
 
-_SAME: Final = ("base", "branch", "ticket", "join", "commit_rest", "pull_request", "submodules", "lfs", "git_proxy")
+_SAME: Final = ("base", "branch", "ticket", "join", "commit_rest", "pull_request", "submodules", "lfs")
 """The fields that are the same in a task spec."""
 _FILE: Final = "file://"
 _SCP: Final = re.compile(r"[^/\s]+:[^/].*", re.DOTALL)
@@ -57,8 +57,9 @@ class RepositorySource(Model):
     """Whether the checkout has the repository's submodules, or these and theirs (`recursive`)."""
     lfs: bool = False
     """Whether the checkout has the content of files that are stored in Git LFS. Otherwise it has its pointers."""
-    git_proxy: bool = False
-    """Whether git in the sandbox may fetch from the repository and push the branch, by a proxy of the spawner."""
+    git_proxy: bool | None = None
+    """Whether git in the sandbox may fetch from the repository and push the branch, by a proxy of the spawner. None: as
+    the project's default repository has it; for another one, no."""
 
     @property
     def is_local(self) -> bool:
@@ -85,6 +86,7 @@ class RepositorySource(Model):
         own = self.options() | {"base": self.base or default.base}
         own["commit_rest"] = self.commit_rest and default.commit_rest
         own |= {"submodules": self.submodules or default.submodules, "lfs": self.lfs or default.lfs}
+        own["git_proxy"] = default.git_proxy if self.git_proxy is None else self.git_proxy
         return made(Repository, **own, url=default.url, push=default.push if self.push is None else self.push)
 
     def of_url(self) -> Repository:
@@ -93,7 +95,7 @@ class RepositorySource(Model):
 
     def options(self) -> dict[str, Any]:
         """What is the same in a task spec."""
-        return {name: getattr(self, name) for name in _SAME}
+        return {name: getattr(self, name) for name in _SAME} | {"git_proxy": bool(self.git_proxy)}
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:

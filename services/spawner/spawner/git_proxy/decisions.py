@@ -18,6 +18,13 @@ _QUOTAS: Final = ((20, 600.0), (100, 86_400.0))
 """Pushes of one sandbox in these numbers of seconds: each is checked, stored and pushed by the spawner."""
 _BYTES: Final = (1024 * 1024 * 1024, 600.0)
 """The maximum bytes of a sandbox's pushes in this number of seconds: below what its own connection may publish."""
+_FETCHES: Final = (600, 600.0)
+"""Requests of one sandbox's fetches in this number of seconds: the forge counts them as the herd's, with its limits."""
+_REPORT: Final = 60.0
+_FORGOTTEN: Final = 3600.0
+_REPORTED: Final = 1000
+"""Maximum sandboxes and reasons that are reported in an hour: a name in a path may be any."""
+_REASONS: Final = {401: "credential", 403: "ended", 404: "forge", 429: "limit", 502: "forge", 503: "unavailable"}
 _LONGEST: Final = max(seconds for _, seconds in _QUOTAS)
 
 
@@ -30,7 +37,7 @@ def works_on(sandbox: SandboxRecord | None, task: TaskRecord | None) -> str | No
         return None
     if task.state in TASK_ENDED:
         return None
-    return task.branch if repository_url(task.spec) is not None else None
+    return task.branch if repository_url(task.whole_spec) is not None else None
 
 
 def head_of(branch: BranchRecord) -> str:
@@ -45,6 +52,11 @@ def refusal(branch: BranchRecord) -> str | None:
     if not branch.push:
         return "the task leaves pushes to its user (push: false)"
     return None
+
+
+def reason_of(status: int) -> str:
+    """The reason of a refusal in metrics, by its status. 404 of a path that the proxy does not serve is `path`."""
+    return _REASONS.get(status, "request")
 
 
 def denied(branch: BranchRecord, sandbox: str, reason: str) -> BranchRefused:
@@ -99,6 +111,25 @@ class CountedPush:
     size: int = 0
 
 
+class RefusalReports:
+    """How often refusals are logged: of one sandbox and reason once in a minute. `now` is of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def due(self, sandbox: str, reason: str, now: float) -> int | None:
+        """The number of refusals since the last report, this one included; None: it is reported later."""
+        at, number = self._since.get((sandbox, reason), (now - _REPORT, 0))
+        if now - at < _REPORT:
+            self._since[sandbox, reason] = at, number + 1
+            return None
+        self._since = {key: (last, more) for key, (last, more) in self._since.items() if now - last < _FORGOTTEN}
+        if len(self._since) >= _REPORTED:
+            return None
+        self._since[sandbox, reason] = now, 0
+        return number + 1
+
+
 class PushQuota:
     """How often, and how much, each sandbox pushes. `now` is of a monotonic clock."""
 
@@ -121,3 +152,21 @@ class PushQuota:
         """The bytes that the sandbox may push now."""
         maximum, seconds = _BYTES
         return maximum - sum(one.size for one in self._pushes.get(sandbox, ()) if one.at > now - seconds)
+
+
+class FetchQuota:
+    """How often each sandbox sends a request to its forge. `now` is of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, deque[float]] = {}
+
+    def admit(self, sandbox: str, now: float) -> bool:
+        """Count a request; False: it is not permitted."""
+        number, seconds = _FETCHES
+        for name in [name for name, begun in self._begun.items() if begun[-1] <= now - seconds]:
+            del self._begun[name]
+        begun = self._begun.setdefault(sandbox, deque(maxlen=number))
+        if len(begun) == number and begun[0] > now - seconds:
+            return False
+        begun.append(now)
+        return True

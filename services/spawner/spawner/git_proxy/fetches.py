@@ -12,7 +12,7 @@ from typing import Final
 
 import aiohttp
 
-from spawner.git_proxy.exchange import Body, HttpError, Response
+from spawner.git_proxy.exchange import HttpError, Response
 from spawner.git_proxy.routes import Service
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
 from spawner.repositories.hosts import RepositoryHosts
@@ -53,10 +53,9 @@ class FetchForwarder:
         address = f"{url.rstrip('/')}/info/refs?service={_SERVICE}"
         await self._forward(url, _Request("GET", address, f"application/x-{_SERVICE}-advertisement", version), response)
 
-    async def objects(self, url: str, version: bytes, body: Body, response: Response) -> None:
+    async def objects(self, url: str, version: bytes, content: bytes, response: Response) -> None:
         """The objects that the sandbox wants. Raises `HttpError`."""
-        address, content = f"{url.rstrip('/')}/{_SERVICE}", await body.whole()
-        wanted = _Request("POST", address, f"application/x-{_SERVICE}-result", version, content)
+        wanted = _Request("POST", f"{url.rstrip('/')}/{_SERVICE}", f"application/x-{_SERVICE}-result", version, content)
         await self._forward(url, wanted, response)
 
     async def _forward(self, url: str, request: _Request, response: Response) -> None:

@@ -6,8 +6,8 @@ objects, paths that need an approval, sizes, signatures, a push by compare-and-s
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Final
@@ -27,6 +27,7 @@ from spawner.git_proxy.push_protocol import (
     report,
 )
 from spawner.live_state import LiveState
+from spawner.records.record import StoreUnavailableError
 from spawner.repositories import decisions as of_branch
 from spawner.repositories.artifacts import BUNDLE, BranchArtifacts
 from spawner.repositories.paths import scratch_folder
@@ -34,6 +35,8 @@ from spawner.repositories.record import BranchRecord, ReceivedCommits
 
 _SECONDS: Final = 120.0
 """How long a client waits for the result of its push."""
+BranchNow = Callable[[], Awaitable[BranchRecord]]
+"""The branch as it is now. Raises `HttpError` if the sandbox may no longer push to it."""
 
 
 class PushReceiver:
@@ -50,8 +53,9 @@ class PushReceiver:
             raise HttpError(403, problem)
         return advertisement(branch.branch, decisions.head_of(branch))
 
-    async def push(self, branch: BranchRecord, sandbox: str, task: str, body: Body) -> bytes:
+    async def push(self, branch_now: BranchNow, sandbox: str, task: str, body: Body) -> bytes:
         """The report of a push. Raises `HttpError`."""
+        branch = await branch_now()
         try:
             pushed = commands_of(await body.lines(MAX_COMMANDS))
         except ProtocolError as error:
@@ -59,20 +63,31 @@ class PushReceiver:
             raise HttpError(400, str(error)) from None
         if not pushed.updates:
             return b""  # git asks whether it may push before it sends a large pack
+        if refused := await self._refused(branch, sandbox, pushed):
+            return refused
+        return await self._take(branch_now, sandbox, task, pushed, body)
+
+    async def _refused(self, branch: BranchRecord, sandbox: str, pushed: PushCommands) -> bytes | None:
+        """The report of a push that can't be taken, whose event is published; None: it can."""
         refused = refusals(pushed, branch.branch, decisions.head_of(branch))
         if (problem := decisions.refusal(branch)) is not None:
             refused = {one.ref: problem for one in pushed.updates}
-        if refused:
-            await self._deny(branch, sandbox, "; ".join(f"{ref}: {reason}" for ref, reason in refused.items()))
-            return report(pushed, refused)
-        return await self._take(branch, sandbox, task, pushed, body)
+        if not refused:
+            return None
+        await self._deny(branch, sandbox, "; ".join(f"{ref}: {reason}" for ref, reason in refused.items()))
+        self._live.meters.count("sandherd_git_proxy_refusals_total", reason="ref")
+        return report(pushed, refused)
 
-    async def _take(self, branch: BranchRecord, sandbox: str, task: str, pushed: PushCommands, body: Body) -> bytes:
+    async def _take(self, branch_now: BranchNow, sandbox: str, task: str, pushed: PushCommands, body: Body) -> bytes:
         update = pushed.updates[0]
         with scratch_folder(self._folder) as folder:
             file = folder / "bundle"
             with file.open("wb") as opened:
                 await _write(update, body, opened)
+            # A client decides how long its pack takes: meanwhile the sandbox may have ended, or the branch moved.
+            branch = await branch_now()
+            if refused := await self._refused(branch, sandbox, pushed):
+                return refused
             bundle = await self._artifacts.store(file, branch.project, task, BUNDLE)
         commits = ReceivedCommits(sandbox=sandbox, task=task, commit=update.new, bundle=bundle, partial=True)
         problem = await self._result(branch.key, commits)
@@ -94,7 +109,8 @@ class PushReceiver:
         after = self._live.branch_index.get(key)
         old = decisions.superseded(before, after.view) if before and after else None
         for bundle in (commits.bundle, old):
-            await self._artifacts.delete(bundle)
+            with suppress(StoreUnavailableError):  # the result is known; what stays stored expires
+                await self._artifacts.delete(bundle)
         return result.problem
 
     def _known_result(self, key: str, commits: ReceivedCommits) -> decisions.PushResult | None:

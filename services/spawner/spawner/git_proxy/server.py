@@ -70,17 +70,18 @@ class GitProxy:
     ) -> None:
         self._live, self._tokens, self._fetches, self._pushes = live, tokens, fetches, pushes
         self._max_push = max_push
-        self._quota, self._open = decisions.PushQuota(), Counter[str]()
+        self._quota, self._fetch_quota = decisions.PushQuota(), decisions.FetchQuota()
+        self._open, self._reports = Counter[str](), decisions.RefusalReports()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Respond to one request."""
-        response = Response(send)
+        response, headers = Response(send), _Headers(scope)
         try:
-            await self._respond(_Headers(scope), receive, response)
+            await self._respond(headers, receive, response)
         except HttpError as error:
-            await self._refuse(response, error)
+            await self._refuse(response, headers, error)
         except StoreUnavailableError:
-            await self._refuse(response, HttpError(503, "the herd's records are not available"))
+            await self._refuse(response, headers, HttpError(503, "the herd's records are not available"))
         except (DisconnectedError, GitError) as error:
             _log.info("request of a sandbox to its forge not completed", error=repr(error))
 
@@ -107,29 +108,41 @@ class GitProxy:
     async def _serve(
         self, route: Route, caller: Caller, headers: "_Headers", receive: Receive, response: Response
     ) -> None:
-        version = next(iter(headers.all(b"git-protocol")), b"")
-        fetches = route.service is Service.FETCH
-        if fetches and route.lists:
-            await self._fetches.list_refs(caller.url, version, response)
-        elif fetches:
-            body = Body(receive, _MAX_REQUEST, compressed=headers.compressed())
-            await self._fetches.objects(caller.url, version, body, response)
+        if route.service is Service.FETCH:
+            await self._fetch(route, caller, headers, receive, response)
         elif route.lists:
             shown = self._pushes.refs(caller.branch)
             await response.whole(200, f"application/x-{Service.PUSH}-advertisement", shown)
         else:
-            shown = await self._push(f"{route.project}.{route.sandbox}", caller, headers, receive)
+            shown = await self._push(route, caller, headers, receive)
             await response.whole(200, f"application/x-{Service.PUSH}-result", shown)
 
-    async def _push(self, sandbox: str, caller: Caller, headers: "_Headers", receive: Receive) -> bytes:
-        now = asyncio.get_running_loop().time()
-        left = self._quota.left(sandbox, now)
-        body = Body(receive, min(self._max_push, left), compressed=headers.compressed())
+    async def _fetch(
+        self, route: Route, caller: Caller, headers: "_Headers", receive: Receive, response: Response
+    ) -> None:
+        if not self._fetch_quota.admit(f"{route.project}.{route.sandbox}", asyncio.get_running_loop().time()):
+            raise HttpError(429, "too many fetches; try again in some minutes")
+        version = next(iter(headers.all(b"git-protocol")), b"")
+        if route.lists:
+            await self._fetches.list_refs(caller.url, version, response)
+            return
+        content = await Body(receive, _MAX_REQUEST, compressed=headers.compressed()).whole()
+        caller = await self._caller(route)  # it may have ended since the first part of a slow request
+        await self._fetches.objects(caller.url, version, content, response)
+
+    async def _push(self, route: Route, caller: Caller, headers: "_Headers", receive: Receive) -> bytes:
+        async def branch_now() -> BranchRecord:
+            return (await self._caller(route)).branch
+
+        sandbox, now = f"{route.project}.{route.sandbox}", asyncio.get_running_loop().time()
+        limit = min(self._max_push, self._quota.left(sandbox, now))
+        body = Body(receive, limit, compressed=headers.compressed())
         counted = self._quota.admit(sandbox, now)
         if counted is None:
             raise HttpError(429, "too many pushes, or too large ones; try again in some minutes")
+        counted.size = limit  # of two pushes at once, the second one has what the first can't use
         try:
-            return await self._pushes.push(caller.branch, caller.sandbox, caller.task, body)
+            return await self._pushes.push(branch_now, caller.sandbox, caller.task, body)
         finally:
             counted.size = body.size
 
@@ -146,13 +159,29 @@ class GitProxy:
             self._open.subtract(limits.keys())
             self._open = +self._open
 
-    async def _refuse(self, response: Response, error: HttpError) -> None:
+    async def _refuse(self, response: Response, headers: "_Headers", error: HttpError) -> None:
+        self._count(headers, error)
         if response.begun:
             return
         extra = (_REALM,) if error.status == 401 else ()  # HTTP's own number
         with contextlib.suppress(DisconnectedError):
             # The body is not read: a connection with the rest of it can't be used again.
             await response.whole(error.status, _PLAIN, f"{error}\n".encode(), ("connection", "close"), *extra)
+
+    def _count(self, headers: "_Headers", error: HttpError) -> None:
+        """Count a refusal, and log which sandbox it is of: the one that the path names, also if another one sent it."""
+        if error.status == 401 and not headers.all(b"authorization"):  # git's first request is without
+            return
+        route = headers.route()
+        reason = decisions.reason_of(error.status) if route else "path"
+        self._live.meters.count("sandherd_git_proxy_refusals_total", reason=reason)
+        project, sandbox = (route.project, route.sandbox) if route else ("", "")
+        now = asyncio.get_running_loop().time()
+        if (number := self._reports.due(f"{project}.{sandbox}", reason, now)) is not None:
+            _log.warning(
+                "git proxy refused requests", project=project, sandbox=sandbox, reason=reason, requests=number,
+                problem=str(error),
+            )  # fmt: skip
 
 
 class _Headers:

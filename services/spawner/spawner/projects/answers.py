@@ -103,7 +103,11 @@ class ProjectRequestHandler:
 
     def _repository_refusal(self, repository: ProjectRepository | None) -> Refusal | None:
         refused = None if repository is None else self._hosts.refusal(repository.of_task())
-        return None if refused is None else replace(refused, field="defaults.repository.url")
+        if refused is None:
+            return None
+        return replace(
+            refused, field=f"defaults.repository.{'git_proxy' if refused.field.endswith('git_proxy') else 'url'}"
+        )
 
     def _known(self) -> set[str]:
         """The projects with tasks, sandboxes, or a limit in the settings."""

@@ -55,6 +55,11 @@ class Index(Generic[RecordT, ViewT]):
         """What is known of one record, or None."""
         return self._known.get(key)
 
+    def revision(self, key: str) -> int | None:
+        """The newest known revision of a record, or None."""
+        known = self._known.get(key)
+        return known.revision if known is not None else None
+
     def items(self) -> Iterator[tuple[str, IndexEntry[ViewT]]]:
         """A snapshot of all keys and what is known of them."""
         return iter(list(self._known.items()))

@@ -1,5 +1,6 @@
 """Records in a key-value bucket: read, created and changed by compare-and-set; their events are published after."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -18,6 +19,8 @@ from spawner.records.vault import Vault
 
 _MARKER_LIFE: Final = "3600s"
 """How long a removed key's delete marker stays, for watchers; without a TTL markers would fill the bucket."""
+_RECENT: Final = 256
+"""Number of records that are remembered after they were written."""
 _log: Final = logs.get("records.store")
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -44,14 +47,20 @@ class Store(Generic[RecordT]):
         changed: Callable[[RecordT, RecordT], None] | None = None,
         *,
         vault: Vault | None = None,
+        newest: Callable[[str], int | None] = lambda _key: None,
     ) -> None:
-        """`vault` encrypts the secrets of records; without it no record may have any."""
+        """`vault` encrypts the secrets of records; without it no record may have any.
+
+        `newest` is the newest revision that is known of a key: what was written last is read again only if it is older.
+        """
         self._bus = bus
         self._bucket = bucket
         self._model = model
         self._on_write = on_write
         self._changed = changed
         self._vault = vault
+        self._newest = newest
+        self._recent: OrderedDict[str, StoredRecord[RecordT]] = OrderedDict()
         self._locks: KeyedLocks[str] = KeyedLocks()
 
     async def load(self, key: str) -> StoredRecord[RecordT] | None:
@@ -97,7 +106,13 @@ class Store(Generic[RecordT]):
 
         `decide` may be called several times; returning the same object changes nothing. None if there is no record.
         """
-        while True:
+        recent = self._written_last(key)
+        if recent is not None:
+            changed = decide(recent.record, recent.revision)
+            written = await self.replace(recent, changed) if changed is not recent.record else None
+            if written is not None:
+                return written
+        while True:  # whether nothing is to change is decided by what is stored
             held = await self.load(key)
             if held is None:
                 return None
@@ -107,6 +122,11 @@ class Store(Generic[RecordT]):
             written = await self.replace(held, record)
             if written is not None:
                 return written
+
+    def _written_last(self, key: str) -> StoredRecord[RecordT] | None:
+        """What this process wrote last, unless a newer revision is known. Another process may have replaced it."""
+        held = self._recent.get(key)
+        return held if held is not None and held.revision == self._newest(key) else None
 
     async def replace(self, held: StoredRecord[RecordT], record: RecordT) -> StoredRecord[RecordT] | None:
         """Overwrite what was read; None if it was changed since. Raises `StoreUnavailableError`."""
@@ -127,7 +147,9 @@ class Store(Generic[RecordT]):
         One at a time for each record: the broker stores no event twice, but core subscribers would receive it twice.
         """
         async with self._locks.hold(held.record.key):
-            latest = await self.load(held.record.key) if held.record.outbox else held
+            latest: StoredRecord[RecordT] | None = held
+            if held.record.outbox:
+                latest = self._written_last(held.record.key) or await self.load(held.record.key)
             if latest is None or not latest.record.outbox:
                 return latest or held
             published = await self._publish(latest.record)
@@ -213,6 +235,12 @@ class Store(Generic[RecordT]):
 
     def _note(self, held: StoredRecord[RecordT]) -> StoredRecord[RecordT]:
         self._on_write(held)
+        key = held.record.key
+        self._recent.pop(key, None)
+        if held.record.sealed is None:  # a secret is in memory no longer than it is needed
+            self._recent[key] = held
+        if len(self._recent) > _RECENT:
+            self._recent.popitem(last=False)
         return held
 
 

@@ -63,8 +63,12 @@ class BranchArtifacts:
 
     async def delete(self, reference: ArtifactRef | None) -> None:
         """Delete the chunks; it is not an error if there are none."""
-        if reference is not None:
+        if reference is None:
+            return
+        try:
             await self._bus.js.purge_stream("ARTIFACTS", subject=reference.subject)
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+            raise StoreUnavailableError(f"ARTIFACTS: {error!r}") from error
 
     async def _publish(self, subject: str, chunk: bytes, msg_id: str) -> None:
         try:

@@ -5,6 +5,7 @@ import sys
 from contextlib import suppress
 
 from sandherd import processes
+from sandherd.processes import ProcessId
 from spawner.runtimes import nsenter_child
 from spawner.runtimes.fork_server import ForkServer
 
@@ -20,6 +21,7 @@ class Program:
             stdin=subprocess.PIPE, stdout=out, stderr=err, env={}, cwd="/",
         )  # fmt: skip
         self.pid = self._process.pid
+        self.identity = processes.find(self.pid)
 
     def send(self) -> None:
         """Send the request. Blocks until it is read."""
@@ -43,9 +45,9 @@ class Program:
 class Forked:
     """The entrant as a child of the fork server, which has its request."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self._process = processes.find(pid)
+    def __init__(self, process: ProcessId) -> None:
+        self.pid = process.pid
+        self.identity = process
 
     def send(self) -> None:
         """Do nothing: it has the request."""
@@ -54,10 +56,10 @@ class Forked:
 
     def ended(self) -> bool:
         """Whether it has ended."""
-        return self._process is None or not self._process.alive()
+        return not self.identity.alive()
 
 
 def enter(request: bytes, forks: ForkServer | None, *pipes: int) -> Program | Forked:
     """Start an entrant that has the writing ends of these pipes: its output, its errors, its report."""
-    pid = forks.fork(request, pipes) if forks else None
-    return Program(request, *pipes) if pid is None else Forked(pid)
+    process = forks.fork(request, pipes) if forks else None
+    return Program(request, *pipes) if process is None else Forked(process)

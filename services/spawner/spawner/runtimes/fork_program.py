@@ -16,6 +16,7 @@ import gc
 import importlib
 import json
 import os
+import random
 import resource
 import signal
 import socket
@@ -37,6 +38,7 @@ else:  # run as a program: the spawner's package would load what no worker needs
 
 _REQUEST_PART: Final = 65536
 _MAX_DESCRIPTORS: Final = 3
+_SEED_BYTES: Final = 48
 _CREDENTIALS: Final = struct.Struct("3i")
 """`struct ucred` of unix(7): process id, user id, group id."""
 
@@ -94,8 +96,9 @@ def _serve(connection: socket.socket, run: Callable[[list[str]], int | None]) ->
     """Do what the connection requests, in a child that has just been forked."""
     try:
         request, descriptors = _read(connection)
-        connection.sendall(str(os.getpid()).encode())
+        connection.sendall(_own_stat())
         if request["role"] == "command":
+            connection.close()
             _run_command(request, *descriptors)
         else:
             connection.close()
@@ -103,6 +106,12 @@ def _serve(connection: socket.socket, run: Callable[[list[str]], int | None]) ->
     except (OSError, ValueError):
         traceback.print_exc()
     os._exit(1)
+
+
+def _own_stat() -> bytes:
+    """A line of `/proc/<pid>/stat`: it identifies this process also if another one has its id later."""
+    with open("/proc/self/stat", "rb", buffering=0) as stat:  # noqa: PTH123  # half the time
+        return stat.read()
 
 
 def _receive(connection: socket.socket, size: int) -> tuple[bytes, list[int]]:
@@ -139,7 +148,8 @@ def _start_worker(request: dict[str, Any], stub: int, run: Callable[[list[str]],
     log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     try:
         nsenter_child.enter_namespaces(pid, None, request["user"])
-        os.chdir(request["folder"])
+        nsenter_child.hide()  # before it has an id in the sandbox
+        _enter_folder(request["folder"], request["inode"])
     except OSError as error:
         os.write(log, f"sandherd: the worker is started by exec, as it could not be forked: {error}\n".encode())
         return
@@ -151,6 +161,14 @@ def _start_worker(request: dict[str, Any], stub: int, run: Callable[[list[str]],
         os._exit(0)
     os.waitpid(between, 0)
     os._exit(0)
+
+
+def _enter_folder(folder: str, inode: list[int]) -> None:
+    """Change into the sandbox's folder. Raises `OSError` if it is another one: the stub's id was reused."""
+    os.chdir(folder)
+    found = os.stat(".")  # noqa: PTH116  # as above
+    if [found.st_dev, found.st_ino] != inode:
+        raise OSError("its process id belongs to another sandbox")
 
 
 def _wait_for_stub(channel: socket.socket) -> int | None:
@@ -179,7 +197,6 @@ def _hold(
         _set_standard(null := os.open(os.devnull, os.O_RDWR), null)
         os.closerange(3, channel.fileno())
         os.closerange(channel.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-        nsenter_child.show()  # as bubblewrap's first process; it has less than that
         code = nsenter_child.exit_status(os.waitpid(worker, 0)[1])
         with suppress(OSError):
             channel.sendall(f"ended {code}\n".encode())
@@ -198,11 +215,24 @@ def _become_worker(request: dict[str, Any], channel: socket.socket, log: int) ->
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.environ.clear()
     os.environ.update(request["variables"])
+    renew_random_states()
     sys.path[:] = [entry for entry in sys.path if entry.endswith(".zip") or os.path.isdir(entry)]  # noqa: PTH112  # as `site`
     channel.sendall(f"started {os.getpid()}\n".encode())
     channel.close()
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     nsenter_child.show()  # as after an exec; the worker hides itself
+
+
+def renew_random_states() -> None:
+    """Start new sequences of random numbers, where the fork server may have started one.
+
+    OpenSSL and `tempfile` do so by themselves in a process with another id, but ids of another namespace may be equal.
+    """
+    random.seed()
+    if openssl := sys.modules.get("_ssl"):
+        openssl.RAND_add(os.urandom(_SEED_BYTES), _SEED_BYTES)
+    if names := sys.modules.get("tempfile"):
+        names._name_sequence = None  # type: ignore[attr-defined]  # noqa: SLF001  # it has no other way
 
 
 def _set_standard(out: int, err: int) -> None:

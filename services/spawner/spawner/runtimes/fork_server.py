@@ -17,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from sandherd import processes
+from sandherd.processes import ProcessId
 from sandherd.telemetry import logs
 
 _PROGRAM: Final = Path(__file__).with_name("fork_program.py")
@@ -27,7 +29,8 @@ _END_SECONDS: Final = 2.0
 _RETRY_SECONDS: Final = 60.0
 """How long none is started after one that has ended before it forked anything."""
 _FIRST_PART: Final = 4096
-_REPLY_BYTES: Final = 64
+_REPLY_BYTES: Final = 1024
+"""More than a line of `/proc/<pid>/stat`, which is the reply."""
 _log: Final = logs.get("runtime.process")
 
 
@@ -101,8 +104,8 @@ class ForkServer:
             return None
         return connection
 
-    def fork(self, text: bytes, descriptors: Sequence[int]) -> int | None:
-        """Have a child forked that handles this request, and return its process id once it does.
+    def fork(self, text: bytes, descriptors: Sequence[int]) -> ProcessId | None:
+        """Have a child forked that handles this request, and return which process it is once it does.
 
         None: that is not possible now. The program is not started for it, as that takes longer than an exec.
         """
@@ -110,8 +113,8 @@ class ForkServer:
         if connection is None:
             return None
         with connection, suppress(OSError):
-            if pid := connection.recv(_REPLY_BYTES):
-                return int(pid)
+            if reply := connection.recv(_REPLY_BYTES):
+                return processes.identify(reply.decode(errors="replace"))
         self.abort()
         return None
 

@@ -162,16 +162,18 @@ class Visit:
         While stopped, neither starts another process, and the holder, which inherits the command's orphans, remains
         and reaps nothing: if only zombies are below it, no process of the command is left.
         """
-        if not stopped and not _stop(self._process.pid):
+        if not stopped and not _stop(self._process.identity):
             return []
         holders = processes.children(self._process.pid)
-        if not stopped and not all(_stop(holder) for holder in holders):
+        if not stopped and not all(_stop(processes.find(holder)) for holder in holders):
             return []
         below = processes.descendants(self._process.pid).difference(holders)
         left = [pid for pid in sorted(below) if not processes.is_zombie(pid)]
         if not left and all(_has_only_zombies(holder) for holder in holders):
             left = [pid for pid in holders if not processes.is_zombie(pid)] or [self._process.pid]
-        return [found for pid in left if (found := processes.find(pid))]
+        found = [process for pid in left if (process := processes.find(pid))]
+        # A forked entrant leaves no zombie: if it has ended meanwhile, its id may be that of another process.
+        return [] if self._process.ended() else found
 
 
 def _has_only_zombies(holder: int) -> bool:
@@ -184,11 +186,13 @@ def _has_only_zombies(holder: int) -> bool:
     return all(processes.is_zombie(pid) for pid in first) and set(processes.children(holder)) <= set(first)
 
 
-def _stop(pid: int) -> bool:
+def _stop(process: ProcessId | None) -> bool:
     """Stop a process. Returns whether it has already stopped or ended."""
-    if not processes.is_stopped(pid) and (process := processes.find(pid)):
+    if process is None:
+        return True
+    if not processes.is_stopped(process.pid):
         process.signal(signal.SIGSTOP)
-    return processes.is_stopped(pid)
+    return processes.is_stopped(process.pid)
 
 
 def _read(descriptor: int) -> bytes | None:

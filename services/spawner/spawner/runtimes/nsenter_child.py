@@ -110,6 +110,8 @@ def _join(pid: int, started: int | None, user: int | None) -> None:
     with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123  # as above
         if started is not None and int(stat.read().rpartition(b")")[2].split()[19]) != started:
             raise ProcessLookupError(0, "it has just ended")
+    if not others:
+        raise ProcessLookupError(0, "it is in no sandbox")
     owner = fcntl.ioctl(others[0], _OWNER)
     if user is not None:
         os.setgroups([])

@@ -248,9 +248,14 @@ class WorkerStarter:
         """Request a worker that waits for the stub at the other end of `channel`. None: the worker can't be forked."""
         if self.forks is None or self.launch is None or not self.forks.usable:
             return None
+        try:
+            inside = place.work.stat()
+        except OSError:  # then the worker does not start either
+            return None
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         isolation = {
             "user": place.user if self.launch.users else None,
+            "inode": [inside.st_dev, inside.st_ino],
             "filter": self.launch.filter(nested=start.nested).hex(),
             "groups": [str(group) for group in self.groups.of(place.name)],
             "limits": limits.as_resources(self._process_limits(start)),

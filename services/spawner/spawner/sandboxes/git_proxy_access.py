@@ -15,6 +15,8 @@ from sandherd.settings import Settings
 TOKEN: Final = "SANDHERD_GIT_PROXY_TOKEN"  # noqa: S105  # the name of a variable
 _PURPOSE: Final = b"sandherd git proxy"
 _COUNT: Final = "GIT_CONFIG_COUNT"
+_DIGITS: Final = 9
+"""More than git accepts as a count."""
 _HELPER: Final = f'!give() {{ test "$1" = get && printf "username=sandbox\\npassword=%s\\n" "${TOKEN}"; }}; give'
 """A credential helper (gitcredentials(7)) of the shell's own commands: the token is in no argument and no file."""
 
@@ -65,7 +67,7 @@ class GitProxyAccess:
             f"credential.{self.url}.helper": _HELPER,
         }
         own = env.get(_COUNT, "")
-        first = int(own) if own.isascii() and own.isdigit() else 0
+        first = int(own) if own.isascii() and own.isdigit() and len(own) <= _DIGITS else 0
         found = {_COUNT: str(first + len(settings))}
         for number, (name, value) in enumerate(settings.items(), first):
             found |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}

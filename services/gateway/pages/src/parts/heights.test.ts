@@ -1,6 +1,16 @@
 import { expect, it } from "vitest";
 import { Heights } from "./heights";
 
+it("has the same sums whether rows are set or added at the end", () => {
+  const heights = Array.from({ length: 1100 }, (_, index) => 20 + (index % 7));
+  const [whole, grown] = [new Heights(), new Heights()];
+  whole.set([...heights]);
+  grown.set(heights.slice(0, 500));
+  grown.append(heights.slice(500));
+  expect([grown.length, grown.total]).toEqual([1100, whole.total]);
+  for (const index of [0, 499, 500, 511, 512, 1099]) expect(grown.start(index)).toBe(whole.start(index));
+});
+
 it("finds rows as the plain sums do, also after changes", () => {
   const heights = Array.from({ length: 3000 }, (_, index) => 20 + ((index * 7919) % 31));
   const found = new Heights();

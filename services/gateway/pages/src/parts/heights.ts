@@ -18,6 +18,16 @@ export class Heights {
     }
   }
 
+  /** Add rows at the end. */
+  append(heights: readonly number[]): void {
+    for (const height of heights) {
+      const block = Math.floor(this.#heights.length / BLOCK);
+      this.#heights.push(height);
+      this.#blocks[block] = (this.#blocks[block] ?? 0) + height;
+      this.#total += height;
+    }
+  }
+
   get length(): number {
     return this.#heights.length;
   }

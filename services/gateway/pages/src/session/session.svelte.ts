@@ -16,6 +16,8 @@ export const ENDED = new Set(["terminated", "failed", "lost"]);
 /** Milliseconds between two requests for the state, while something may change. */
 const INTERVAL = 5_000;
 const SETTLED = 300;
+/** Milliseconds until a hidden tab ends its stream. */
+const HIDDEN = 5_000;
 /** Events after which the state is read again. */
 const CHANGES = /^(sandbox|task|branch|approval)\.|^agent\.(started|completed|failed|shutdown|usage|turn_completed)$|^monitor\./;
 
@@ -30,6 +32,7 @@ export class SessionState {
   #frame = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #stopped = false;
+  #hidden: ReturnType<typeof setTimeout> | undefined;
 
   constructor(readonly id: string) {
     this.history = new History(
@@ -55,25 +58,35 @@ export class SessionState {
       event: (event) => this.#take(event),
       refresh: (position) => void this.history.begin(position),
     });
-    live.stop();
-    live.follow(this.id);
+    this.reload();
+    const seen = () => this.#seen();
+    document.addEventListener("visibilitychange", seen);
     void this.load();
     const interval = setInterval(() => {
       if (!document.hidden && !(this.ended && this.task?.ended_at)) void this.load();
     }, INTERVAL);
     return () => {
       this.#stopped = true;
+      document.removeEventListener("visibilitychange", seen);
       clearInterval(interval);
       clearTimeout(this.#timer);
+      clearTimeout(this.#hidden);
       cancelAnimationFrame(this.#frame);
       end();
     };
   }
 
-  /** Read and follow the history anew, after an error. */
+  /** Read and follow the history anew, after an error. A hidden tab has no stream of its own: a browser opens six. */
   reload(): void {
     live.stop();
-    live.follow(this.id);
+    if (!document.hidden) live.follow(this.id);
+  }
+
+  /** A tab that is hidden for a while ends its stream; when it is shown again it catches up. */
+  #seen(): void {
+    clearTimeout(this.#hidden);
+    if (document.hidden) this.#hidden = setTimeout(() => live.stop(), HIDDEN);
+    else if (live.stopped) this.reload();
   }
 
   async load(): Promise<void> {

@@ -5,6 +5,7 @@ import { type FileChange, type Kind, type Piece, pieceOf, type StoredEvent } fro
 
 /** Where an event can be read: its source and its number there. */
 export interface Ref {
+  id: string;
   sequence: number;
   type: string;
   source: string;
@@ -158,7 +159,7 @@ function turnOf({ envelope }: StoredEvent): number {
 }
 
 export function refOf({ envelope, stream_sequence: sequence }: StoredEvent): Ref {
-  return { sequence, type: envelope.type, source: envelope.source, number: amount(envelope["sequence"]) };
+  return { id: envelope.id, sequence, type: envelope.type, source: envelope.source, number: amount(envelope["sequence"]) };
 }
 
 /** Insert by sequence; what is known is not inserted again. */

@@ -64,6 +64,10 @@ class Live {
     this.#stream = sandbox === null ? new SharedStream(`sandherd ${this.audience}`, listener, open) : open(listener, after);
   }
 
+  get stopped(): boolean {
+    return this.#stream === null;
+  }
+
   stop(): void {
     this.#stream?.close();
     this.#stream = null;

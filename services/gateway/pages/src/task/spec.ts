@@ -124,6 +124,7 @@ export function formOf(task: Fields, submitted: Fields): Form {
     profile: text("profile"),
     repository: /^https?:/.test(text("repository")) ? text("repository") : "",
     priority: text("priority") || "normal",
+    dependsOn: (Array.isArray(submitted["depends_on"]) ? submitted["depends_on"] : []).join(" "),
     attempts: Number(task["max_attempts"] ?? 1) > 1 ? String(task["max_attempts"]) : "",
     labels: labels.map(([name, value]) => `${name}=${String(value)}`).join(" "),
   };

@@ -93,12 +93,12 @@ async def _opened(cluster: Cluster, settings: Settings, herd: str) -> Pods:
         await cluster.get(PODS.format(cluster.namespace), limit="1")
     version = await _sandboxes(cluster, settings.kubernetes_kind)
     owner = await _owner(cluster, settings.kubernetes_owner)
-    brokers = settings.sandbox_nats_url or settings.nats_url
+    services = ",".join(filter(None, (settings.sandbox_nats_url or settings.nats_url, settings.git_proxy_url)))
     made_as = kind(settings, owner)
     entrance = None if made_as.closed else network.Entrance(sources(settings, cluster.namespace), made_as.ports)
     dns = network.Dns(sorted(settings.kubernetes_dns), sorted(settings.kubernetes_dns_ports))
     egress = sorted(settings.kubernetes_egress)
-    await guard(cluster, network.policy(herd, brokers, egress, owner, entrance=entrance, dns=dns))
+    await guard(cluster, network.policy(herd, services, egress, owner, entrance=entrance, dns=dns))
     _log.info(
         "kubernetes runtime enabled",
         cluster=version_info.get("gitVersion"),

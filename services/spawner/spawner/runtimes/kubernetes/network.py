@@ -13,7 +13,7 @@ _KIND: Final = "app.kubernetes.io/name"
 _NAMESPACE: Final = "kubernetes.io/metadata.name"
 """The label with its own name that every namespace has."""
 _NATS: Final = 4222
-_PORTS: Final = {"nats": _NATS, "tls": _NATS, "ws": 80, "wss": 443}
+_PORTS: Final = {"nats": _NATS, "tls": _NATS, "ws": 80, "wss": 443, "http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,20 @@ class Dns:
 
 def policy(
     herd: str,
-    brokers: str,
+    services: str,
     egress: Sequence[str],
     owner: Mapping[str, Any] | None = None,
     *,
     entrance: Entrance | None = None,
     dns: Dns = Dns(),  # it is frozen
 ) -> Json:
-    """The network policy of a herd's boxes: egress to DNS, the broker, and the allowed destinations.
+    """The network policy of a herd's boxes: egress to DNS, the herd's services, and the allowed destinations.
 
+    `services`: the URLs of the broker, and of the git proxy if there is one.
     Ingress is allowed only through `entrance`, if there is one; a namespace given there never includes other boxes.
     """
     rules: list[Json] = [_names(dns)]
-    rules += [_broker(address.strip()) for address in brokers.split(",")]
+    rules += [_service(address.strip()) for address in services.split(",")]
     rules += [_destination(one) for one in egress]
     found: Json = {
         "apiVersion": "networking.k8s.io/v1",
@@ -96,7 +97,7 @@ def _names(dns: Dns) -> Json:
     return {"to": peers, "ports": [{"protocol": kind, "port": port} for port in dns.ports for kind in ("UDP", "TCP")]}
 
 
-def _broker(address: str) -> Json:
+def _service(address: str) -> Json:
     """A rule by address, or by namespace if the name is a service's (`*.svc`); else by port alone.
 
     A name of two parts may be a service's, but also a host on the internet.
