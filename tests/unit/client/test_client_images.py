@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from uv import find_uv_bin
 
-from sandherd.admin.images import base, build, build_context, docker
+from sandherd.admin.images import agent_sdks, base, build, build_context, docker
 from sandherd.admin.images.agent_sdks import SDKS
 from sandherd.admin.images.base import OWN, BaseImage, PythonPlatform
 from sandherd.admin.images.build import ImageBuildRequest
@@ -68,6 +68,17 @@ def test_sdks_stay_where_they_are_when_a_python_is_downloaded(tmp_path: Path) ->
     subprocess.run(["sh", "-c", placed], env={**os.environ, "UV_OFFLINE": "1"}, check=False, capture_output=True)
     assert sdk.is_dir()
     assert not sdk.parent.is_symlink()
+
+
+def test_sdk_with_a_file_for_another_python_is_added(tmp_path: Path) -> None:
+    """OpenHands needs a package with a file of Python 2, which can't be compiled."""
+    packages = tmp_path / "openhands" / "lib" / "func_timeout"
+    packages.mkdir(parents=True)
+    (packages / "py2_raise.py").write_text("raise exception[0] , None , 1\n")
+    (packages / "good.py").write_text("x = 1\n")
+    script = f'set -e\npython="{sys.executable}"\n' + agent_sdks.making(("openhands",)).replace(SDKS, str(tmp_path))
+    subprocess.run(["sh", "-c", script], check=True, capture_output=True)
+    assert list(packages.glob("__pycache__/good.*.pyc"))
 
 
 def test_base_without_a_shell_is_refused() -> None:
