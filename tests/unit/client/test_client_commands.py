@@ -91,6 +91,12 @@ def test_every_help_shows_an_example(path: tuple[str, ...], capsys: pytest.Captu
     assert f"  sandherd {' '.join(path)}".rstrip() in shown
 
 
+def test_no_example_has_a_variable_that_the_users_shell_expands() -> None:
+    """A variable of the sandbox is in single quotes: in double quotes it would be empty before the task is sent."""
+    # In turn: what is outside single quotes is expanded.
+    assert not [line for line in EXAMPLES if "$" in "".join(line.split("'")[::2])]
+
+
 @pytest.mark.parametrize("line", EXAMPLES)
 def test_every_example_parses(line: str) -> None:
     """What help shows can be typed: every word of it is understood."""

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from uv import find_uv_bin
 
-from sandherd.admin.images import base, build, build_context, docker
+from sandherd.admin.images import agent_sdks, base, build, build_context, docker
+from sandherd.admin.images.agent_sdks import SDKS
 from sandherd.admin.images.base import OWN, BaseImage, PythonPlatform
 from sandherd.admin.images.build import ImageBuildRequest
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
-from sandherd.worker_bundle import MINOR, start
+from sandherd.worker_bundle import MINOR, WORKER, start
 
 ROOT = Path(__file__).parents[3]
 OTHER = "3.13" if MINOR != "3.13" else "3.12"
@@ -52,6 +54,31 @@ def test_python_is_new_enough_for_the_agents_sdk() -> None:
     assert "none" not in build.build_arguments(
         ImageBuildRequest(base="debian:12", tag="agents:1", harnesses=("openhands",)), older, buildx=True
     )
+
+
+def test_sdks_stay_where_they_are_when_a_python_is_downloaded(tmp_path: Path) -> None:
+    """Beside a folder named `toolchains`, uv takes that for its own of an earlier version, and moves it."""
+    script = build_context.making(BaseImage((), "gnu", "x86_64").kind(), ("claude",), download=True)
+    sdk = tmp_path / SDKS.removeprefix(f"{WORKER}/") / "claude"
+    sdk.mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "uv").symlink_to(find_uv_bin())
+    placed = script.replace(WORKER, str(tmp_path)).replace("/tmp/uv", f"{tmp_path}/cache")
+    # Without a network it ends at the download, after uv has looked at its folders.
+    subprocess.run(["sh", "-c", placed], env={**os.environ, "UV_OFFLINE": "1"}, check=False, capture_output=True)
+    assert sdk.is_dir()
+    assert not sdk.parent.is_symlink()
+
+
+def test_sdk_with_a_file_for_another_python_is_added(tmp_path: Path) -> None:
+    """OpenHands needs a package with a file of Python 2, which can't be compiled."""
+    packages = tmp_path / "openhands" / "lib" / "func_timeout"
+    packages.mkdir(parents=True)
+    (packages / "py2_raise.py").write_text("raise exception[0] , None , 1\n")
+    (packages / "good.py").write_text("x = 1\n")
+    script = f'set -e\npython="{sys.executable}"\n' + agent_sdks.making(("openhands",)).replace(SDKS, str(tmp_path))
+    subprocess.run(["sh", "-c", script], check=True, capture_output=True)
+    assert list(packages.glob("__pycache__/good.*.pyc"))
 
 
 def test_base_without_a_shell_is_refused() -> None:

@@ -17,12 +17,13 @@ from sandherd.contracts.errors import Code
 from sandherd.worker_bundle import WORKER, NoWorkerError, compiling, files, installed, needed, own_files, start
 
 DOCKERFILE: Final = Path(__file__).with_name("Dockerfile")
-_DOWNLOAD_PYTHON: Final = f"""export UV_PYTHON_INSTALL_DIR={WORKER}/pythons UV_CACHE_DIR=/tmp/uv
+_DOWNLOAD_PYTHON: Final = f"""export UV_PYTHON_INSTALL_DIR={WORKER}/pythons/uv UV_CACHE_DIR=/tmp/uv
 {WORKER}/bin/uv python install --no-bin {{minor}}
 found=$({WORKER}/bin/uv python find --managed-python {{minor}})
 ln -s "${{{{found%/bin/*}}}}" {WORKER}/python
 rm {WORKER}/bin/uv
 """
+"""uv moves a folder `toolchains` beside its own into it, as one of its earlier versions: the SDKs are not beside it."""
 TARGETS: Final = ("source", "binary")
 """What an image has of the worker: its source with the bytecode, or the bytecode alone."""
 _REMOVE_SOURCE: Final = f"find {WORKER}/lib -type f -name '*.py' -delete\n"

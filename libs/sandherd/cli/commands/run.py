@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 
 RUN_EXAMPLE = example(
     'sandherd run "Compute C(50, 25)" --file agent.py -- python3 agent.py',
-    'sandherd run "Say hello" --env NAME=you --no-follow -- sh -c "echo hello $NAME"',
+    "sandherd run \"Say hello\" --env NAME=you --no-follow -- sh -c 'echo hello $NAME'",
     'sandherd run "Fix the failing test" --dir . --harness claude --secret-env ANTHROPIC_API_KEY',
     'sandherd run "Fix the failing test" --repo . --harness claude --secret ANTHROPIC_API_KEY=anthropic-key',
     'sandherd run "Fix the login" --repo https://github.com/OWNER/NAME --base main --ticket 42 --harness claude',

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sandherd.cli.options import Format, Output, example
+from sandherd.cli.render.table import Column
 from sandherd.client.terminal_text import write_text
 from sandherd.counted import counted
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 UP_EXAMPLE = example("sandherd up", "sandherd --home ./herd --config herd.yaml up", "sandherd up --nats 3")
 DOWN_EXAMPLE = example("sandherd down")
 STATUS_EXAMPLE = example("sandherd status", "sandherd status -o json")
-HEADER = ("PART", "STATE", "PID", "RESTARTS", "HTTP", "DETAIL")
+HEADER = ("PART", "STATE", "PID", "RESTARTS", Column("HTTP", whole=True), Column("DETAIL", below=True))
 
 
 def up(
