@@ -119,3 +119,12 @@ def test_worker_that_could_not_write_has_a_full_disk(end: RunEnd) -> None:
     assert step(alone, seen=seen) == BeginStop("worker_lost", error)
     working = sandbox(state=SandboxState.RUNNING, recoveries=9, recovered_at=NOW)
     assert step(working, of_task.assigned(pending(), "sbx-1", NOW), seen) == EndTask(error, "worker_lost")
+
+
+def test_frozen_sandbox_whose_end_is_awaited_is_thawed() -> None:
+    """Its worker can't publish the awaited event while it is frozen; a lost one can't be thawed."""
+    expired = sandbox(state=RUNNING, expires_at=NOW)
+    task = of_task.running(of_task.assigned(pending(), "sbx-1", NOW), "sbx-1", NOW)
+    for seen, what in ((replace(ALIVE, frozen=True), Resume()), (ALIVE, None), (None, None)):
+        found = next_step(Facts(expired, task, seen, NOW, settled=False), Rules())
+        assert found == what if what else isinstance(found, Rest)

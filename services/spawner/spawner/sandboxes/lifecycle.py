@@ -69,7 +69,8 @@ def _expiry_step(facts: Facts) -> Step | None:
     patience = facts.since(facts.sandbox.expires_at) + _PATIENCE
     if facts.working and not facts.settled and facts.now < patience:
         # The final event of its task may still arrive, above all one published while no spawner was running.
-        return Rest(min(patience, facts.now + _SOON))
+        frozen = _freezing(facts) if facts.seen and facts.seen.alive else None
+        return frozen or Rest(min(patience, facts.now + _SOON))
     return BeginStop(ErrorType.EXPIRED)
 
 
