@@ -19,7 +19,7 @@ from tests.late_commands import ran_out_of_time
 
 Open = Callable[..., Awaitable[ProcessRuntime]]
 PlanFor = Callable[..., SandboxPlan]
-SLEEP = "import signal; signal.pause()"
+SLEEP = "import pathlib, signal; pathlib.Path('up').touch(); signal.pause()"
 UNIT = "sbx-entered"
 
 both = pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
@@ -33,6 +33,12 @@ def members(runtime: ProcessRuntime) -> set[int]:
     return runtime.ending.members(runtime.layout.directory(UNIT))
 
 
+async def members_at_start(runtime: ProcessRuntime) -> set[int]:
+    """Those of the worker, which begins after its sandbox can be entered."""
+    await polling.eventually((runtime.layout.directory(UNIT).work / "up").exists)
+    return members(runtime)
+
+
 async def ended(runtime: ProcessRuntime, before: set[int], text: str = "") -> None:
     """Wait until no process is left but those of before, some of which may end themselves: they started a command."""
     await polling.eventually(lambda: members(runtime) <= before, f"no further process is left {text}")
@@ -43,8 +49,7 @@ async def test_escaped_processes_end_at_the_time_limit(open_process: Open, plan_
     """Daemons in sessions of their own end too; what the worker had started before continues."""
     runtime = await open_process(SLEEP, isolation)
     await runtime.create(plan_for(UNIT))
-    await sh(runtime, "true")
-    before = members(runtime)
+    before = await members_at_start(runtime)
     away = """
     rm -f deep bare
     setsid sh -c 'setsid sh -c "touch deep; exec sleep 4711" & sleep 4711' &
@@ -83,8 +88,7 @@ async def test_cancelled_request_ends_its_command(open_process: Open, plan_for: 
     """No process remains after a cancelled request."""
     runtime = await open_process(SLEEP)
     await runtime.create(plan_for(UNIT))
-    await sh(runtime, "true")
-    before = members(runtime)
+    before = await members_at_start(runtime)
     running = asyncio.create_task(sh(runtime, "touch begun; exec sleep 4711"))
     while await runtime.read(UNIT, "work/begun", 1) is None:
         await asyncio.sleep(0.01)  # another process: nothing here is told of it
@@ -139,8 +143,7 @@ async def test_time_limit_leaves_no_process_at_any_moment(
     """The limit may come while the sandbox is entered, or while the command starts processes as fast as it can."""
     runtime = await open_process(SLEEP, isolation)
     await runtime.create(plan_for(UNIT))
-    await sh(runtime, "true")
-    before = members(runtime)
+    before = await members_at_start(runtime)
     storm = "while :; do (setsid sh -c '(sleep 4711 &)' &); sleep 0.01; done"
     for step in range(40):
         ran = await sh(runtime, storm, seconds=0.005 * step)
