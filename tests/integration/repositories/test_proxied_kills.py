@@ -97,7 +97,8 @@ class ProxiedStory(Story):
 
     async def _report(self, effects: Effects, pushing: "asyncio.Future[bytes]") -> bytes | None:
         dead = asyncio.ensure_future(effects.dead.wait())
-        await asyncio.wait([pushing, dead], return_when=asyncio.FIRST_COMPLETED)
+        waited: list[asyncio.Future[Any]] = [pushing, dead]
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         dead.cancel()
         if not pushing.done():
             return None
@@ -115,7 +116,7 @@ async def test_push_of_a_spawner_killed_after_any_step_is_continued(
         story.signer = CommitSigner(new_key(story.folder, "ed25519").file, COMMITTER)
         await story.submit()
         await story.spawner(Effects(1000), monkeypatch)
-        clone, number, killed = story.folder / story.task, 0, True
+        clone, first, number, killed = story.folder / story.task, Effects(0), 0, True
         while killed:
             story.head = commit(clone, {f"{number}.txt": "done\n"})
             first = Effects(number)
