@@ -11,7 +11,7 @@ from typing import IO, Final, cast
 ENTRY: Final = 512
 """Bytes that each entry counts in addition to its size: those of its header."""
 LARGEST_HEADERS: Final = 512 * 1024 * 1024
-"""Maximum bytes of all headers, which become names and entries in memory: those of 350,000 files that we pack."""
+"""Maximum bytes of all headers, which become names and entries in memory: enough for 350,000 packed files."""
 _LARGEST_READ: Final = 1024 * 1024
 """Content is read in smaller pieces; a header, such as a long name, is read whole."""
 _DAMAGED: Final = (EOFError, OSError, zlib.error, lzma.LZMAError)

@@ -33,7 +33,7 @@ async def read_batch(
 ) -> list[StoredMessage]:
     """Up to `limit` messages of a subject from sequence `first` on, in order; at least one if there is one.
 
-    Raises nats-py's errors, and `TimeoutError` if the stream does not respond within 2 s.
+    Raises nats-py's errors, and `TimeoutError` if the next message does not arrive within 2 s.
     """
     request = {"seq": max(first, 1), "next_by_subj": subject, "batch": limit, "max_bytes": max_bytes}
     inbox = bus.client.new_inbox()
@@ -73,7 +73,7 @@ def read_stored(headers: dict[str, str], data: bytes) -> StoredMessage:
 
 
 def _to_microseconds(stamp: str) -> str:
-    """The broker writes up to nine fractional digits of a second (RFC 3339); Python reads six."""
+    """The broker's time, which is UTC with up to nine fractional digits of a second (RFC 3339), with six digits."""
     whole, _, rest = stamp.partition(".")
     digits = rest.rstrip("Z")
     return f"{whole.rstrip('Z')}.{digits[:6]:0<6}+00:00"

@@ -129,6 +129,8 @@ class Lease:
         ack = await self._bus.js.publish(self._subject, self._holder.encode(), timeout=self._ttl / 3, headers=headers)
         self._revision = ack.seq
         self._set_revision(ack.seq)
+        # If it lapsed before the reply came, its work has been given up: that begins anew, as after another holder.
+        fresh = fresh or not self.held
         # Counted from before the write was sent, less a margin: the lease must end here before it expires there.
         self._held_until = sent + self._ttl - min(_SAFETY_MARGIN, self._ttl / 4)
         if fresh:

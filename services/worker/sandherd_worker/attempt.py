@@ -37,7 +37,7 @@ _log: Final = logs.get("attempt")
 
 
 class Attempt:
-    """Runs one agent. All its events go through the emitter; nothing here waits for the broker."""
+    """Runs one agent. Its events go to the spool; only terminal output waits while the spool's backlog is too large."""
 
     def __init__(self, parts: Parts, spec: TaskSpec, uplink: Uplink, access: AccessServer) -> None:
         self._parts, self._spec, self._access = parts, spec, access

@@ -9,8 +9,10 @@ import pytest
 
 from spawner.repositories.git import Credential, GitError, GitFault, GitLimits, RemoteRepository, run_git
 from spawner.repositories.mirror import NO_COMMIT, Mirror
+from spawner.repositories.overlaps import find_overlaps
 from tests.doubles.git_server import USER, GitServer, git_server
 from tests.integration.repositories.conftest import TOKEN, Sandbox, Upstream, commit, git
+from tests.unit.spawner.test_spawner_branch_decisions import branch
 
 BRANCH = "feature/search"
 
@@ -165,6 +167,25 @@ async def test_conflicts_are_found_without_a_trace(
     assert await mirror.conflicts(ours, theirs) == ["a b\n", "shop.py"]
     assert await mirror.conflicts(ours, apart) == []
     assert sorted(mirror.path.rglob("*")) == before
+
+
+async def test_branch_that_cannot_be_merged_hides_no_other_conflict(
+    mirror: Mirror, remote: RemoteRepository, upstream: Upstream
+) -> None:
+    """Git refuses to merge histories without a common commit, such as that of a base that was replaced."""
+    ours = upstream.commit({"shop.py": "total = 2\n"}, "ours")
+    git(upstream.clone, "checkout", "--quiet", "main")
+    theirs = upstream.commit({"shop.py": "total = 3\n"}, "theirs")
+    git(upstream.clone, "checkout", "--quiet", "--orphan", "alone")
+    alone = git(upstream.clone, "commit-tree", "-m", "alone", f"{ours}^{{tree}}")
+    git(upstream.clone, "push", "--quiet", "origin", f"{alone}:refs/heads/alone")
+    await mirror.fetch(remote)
+    mine, other, unrelated = (
+        branch(id=f"br-{name}", branch=name, commit=commit, base_commit=upstream.first)
+        for name, commit in (("mine", ours), ("other", theirs), ("unrelated", alone))
+    )
+    found = await find_overlaps(mirror, mine, [mine, unrelated, other])
+    assert [(overlap.branch, overlap.paths) for overlap in found] == [("other", ["shop.py"])]
 
 
 async def test_token_is_in_no_argument_file_or_error(

@@ -24,6 +24,7 @@ LARGE = {
     "libs/sandherd/telemetry/messages.py": "one table: every log message, and what to do about it",
     "services/spawner/spawner/runtimes/docker/engine.py": "one class: every call of a provider, to the Docker Engine",
     "services/spawner/spawner/runtimes/worker_start.py": "one class: all that starts a worker, by exec or fork",
+    "services/spawner/spawner/runtimes/isolation.py": "one subject: how a sandbox is isolated, tried, and refused",
     "services/spawner/spawner/runtimes/process.py": "one class: every call of a runtime, to processes of this host",
     "services/spawner/spawner/runtimes/contract.py": "one interface: the calls of a runtime, what they get and return",
     "services/spawner/spawner/main.py": "the composition of the service with the most parts",

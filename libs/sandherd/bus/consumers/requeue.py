@@ -24,7 +24,8 @@ _log: Final = logs.get("requeue")
 async def requeue(bus: Bus, service: str, number: int, handlers: Mapping[str, Handler]) -> RequeueResult:
     """Pass dead letter `number` to the handler of its stream; delete it from DEAD only if that succeeds.
 
-    Raises `ContractError` if there is no such letter, or it belongs to another service.
+    Raises `ContractError` if there is no such letter, it belongs to another service, its stream has no handler, or
+    DEAD does not respond.
     """
     letter = await _letter(bus, number)
     headers = letter.headers or {}

@@ -62,9 +62,9 @@ def service_account(account: Account, keys: Mapping[Account, str], services_key:
 
 
 def store_guard_account(keys: Mapping[Account, str], system: str, services_key: str, capacity: Capacity) -> Claims:
-    """The account of the check whether nats-server stores. `system` is the public key of the system account.
+    """The account of the probe whether JetStream can store messages. `system` is the public key of the system account.
 
-    Its users are outside the system account, where a health request with the reply subject
+    Its users are outside the system account, because a health request there with the reply subject
     `$JS.API.ACCOUNT.PURGE.<account>` deletes all streams of an account.
     """
     account = service_account(Account.STORE_GUARD, keys, services_key, capacity)

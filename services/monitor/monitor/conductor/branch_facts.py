@@ -22,7 +22,7 @@ from sandherd.contracts.events.branch import (
 )
 
 MAX_BRANCHES: Final = 5000
-"""Of more branches, those without an event for the longest time are dropped."""
+"""Of more branches, those that were not created or saved for the longest time are dropped."""
 MAX_MERGES: Final = 20
 """Maximum number of merges into a base that are compared, the last ones."""
 BranchKey = tuple[str, str, str]

@@ -147,9 +147,7 @@ class Store(Generic[RecordT]):
         One at a time for each record: the broker stores no event twice, but core subscribers would receive it twice.
         """
         async with self._locks.hold(held.record.key):
-            latest: StoredRecord[RecordT] | None = held
-            if held.record.outbox:
-                latest = self._written_last(held.record.key) or await self.load(held.record.key)
+            latest = await self.load(held.record.key) if held.record.outbox else held
             if latest is None or not latest.record.outbox:
                 return latest or held
             published = await self._publish(latest.record)

@@ -10,13 +10,16 @@ from typing import Final
 
 from sandherd.contracts.events.branch import MAX_OVERLAPS, BranchOverlap
 from sandherd.contracts.states import BranchState
+from sandherd.telemetry import logs
 from spawner.repositories.differences import shown_path
+from spawner.repositories.git import GitError
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.record import BranchRecord
 
 SECONDS: Final = 60.0
 PAIR_PATHS: Final = 20
 """Maximum paths of a pair: an event has up to 20 pairs, and has to fit into a message."""
+_log: Final = logs.get("branches")
 
 
 async def find_overlaps(
@@ -31,8 +34,19 @@ async def find_overlaps(
         async with asyncio.timeout(SECONDS):
             for name, commit in list(wanted.items())[:MAX_OVERLAPS]:
                 if await mirror.has_commit(commit):
-                    found += overlap_of(name, await mirror.conflicts(record.commit, commit))
+                    found += overlap_of(name, await _conflicts(mirror, record, name, commit))
     return tuple(found)
+
+
+async def _conflicts(mirror: Mirror, record: BranchRecord, name: str, commit: str) -> list[str]:
+    """The paths in conflict; none if git can't merge the two: that must not hide conflicts with other branches."""
+    try:
+        return await mirror.conflicts(record.commit, commit)
+    except GitError as error:
+        if not error.permanent:
+            raise
+        _log.warning("branches not compared", branch=record.key, error=f"with {name}: {error}")
+        return []
 
 
 def others_of(record: BranchRecord, known: Iterable[BranchRecord]) -> Mapping[str, str]:

@@ -27,9 +27,11 @@ __all__ = [
 ]
 
 _USAGE: Final = 2
+"""A worker's exit status for invalid input."""
 _SPOOL: Final = 5
+"""Its exit status if it can't write its spool."""
 _NOT_STARTED: Final = 7
-"""A worker's exit statuses: for invalid input, and for not being permitted to begin."""
+"""Its exit status if it was not permitted to begin."""
 
 
 class Isolation(StrEnum):

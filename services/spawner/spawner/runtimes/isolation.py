@@ -216,7 +216,9 @@ class SandboxNeeds:
 
     @property
     def trial(self) -> list[str]:
-        """The command of a trial sandbox: it imports the worker's packages and does nothing else."""
+        """The command of a trial sandbox: it imports the packages of a worker in Python and does nothing else."""
+        if str(self.python) != sys.executable and not self.python.name.startswith("python"):
+            return ["/bin/sh", "-c", ":"]
         return [str(self.python), "-P", "-c", f"import {', '.join(self.packages)}" if self.packages else ""]
 
 

@@ -18,10 +18,10 @@ from spawner.runtimes.boxes.worker_bundle import COMPILE, LABEL, WORKER, digest,
 from spawner.runtimes.docker import container_files
 
 _PATIENCE: Final = 120.0
-"""How long it may take, in seconds."""
+"""Maximum seconds of one preparation."""
 _POLL_SECONDS: Final = 0.1
 _ABANDONED: Final = 30.0
-"""Seconds without progress after which a preparation by another process is considered abandoned."""
+"""Seconds to wait for the container of another process that is not running yet; then it is deleted."""
 _NOT_FOUND, _CONFLICT = 404, 409
 READY: Final = "sandherd-ready"
 """The repository name of prepared images."""
