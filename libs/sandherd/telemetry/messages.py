@@ -269,6 +269,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "Find the program that opens them, and create another credential: `sandherd credentials create`.",
         ),
         _warning("credential of a user not revoked, retrying", "The broker did not respond.", _BROKER),
+        _warning("accounts not pushed to the broker, retrying", "The broker did not respond at the start.", _BROKER),
         _error(
             "users' credentials can not be revoked: run `sandherd identity init` again",
             "The spawner's keys are of an earlier version. Excess connections are only closed.",

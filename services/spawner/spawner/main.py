@@ -5,10 +5,12 @@ import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from itertools import count
 from typing import Any, Final
 
 from pydantic import BaseModel
 
+from sandherd.backoff import Backoff
 from sandherd.bus.consumers.consumer import Delivery, Outcome
 from sandherd.bus.identity import Minter, SpawnerKeys
 from sandherd.bus.identity.revocation import Revoker
@@ -23,6 +25,7 @@ from sandherd.service.requests import Answerer
 from sandherd.service.service import IncomingRequest, Service, serve
 from sandherd.service.stream_admin import StreamAdmin
 from sandherd.settings import Settings
+from sandherd.telemetry import logs
 from spawner.access.refusals import MIB
 from spawner.access.request_handlers import make_handlers
 from spawner.access_tokens.answers import TokenRequestHandler
@@ -66,7 +69,7 @@ from spawner.sandboxes.orphans import OrphanCollector
 from spawner.sandboxes.plans import SandboxPlans
 from spawner.sandboxes.prune_handler import PruneHandler
 from spawner.sandboxes.quarantine import Quarantine
-from spawner.sandboxes.reconciler import SandboxReconciler
+from spawner.sandboxes.reconciler import FOR_NOW, SandboxReconciler
 from spawner.sandboxes.runtime_calls import disruption
 from spawner.sandboxes.step_runner import make_steps
 from spawner.sandboxes.sweeper import Sweeper
@@ -91,6 +94,8 @@ AT_ONCE: Final = 16
 
 _BLOCKS_READ_EVERY: Final = 2.0
 """Seconds between two reads of the projects that are over budget."""
+_SYNC: Final = Backoff(base=0.2, cap=5.0)
+_log: Final = logs.get("spawner")
 
 
 class Spawner:
@@ -132,6 +137,16 @@ class Spawner:
 
         return answer
 
+    async def _sync(self, revoker: Revoker) -> None:
+        """Push both accounts, once the broker responds: it may not at the moment of a start."""
+        for attempt in count():
+            try:
+                await revoker.sync(self._options.clock())
+                break
+            except FOR_NOW as error:
+                _log.warning("accounts not pushed to the broker, retrying", error=repr(error))
+                await asyncio.sleep(_SYNC.delay(attempt))
+
     async def run(self) -> None:
         """Open the runtimes, take the leases, schedule and reconcile. Raises any error that prevents this."""
         bus = self._service.bus
@@ -142,7 +157,7 @@ class Spawner:
             runtimes = await self._open_runtimes(stack)
             self._service.examining.add(PartKind.RUNTIME, partial(reach, runtimes))
             revoker = await stack.enter_async_context(Revoker.open(self._settings.nats_url, self._keys, bus.js))
-            await revoker.sync(self._options.clock())
+            await self._sync(revoker)
             core = self._core(runtimes, revoker)
             stack.push_async_callback(core.reconciler.close)
             for runtime in runtimes.values():

@@ -11,6 +11,7 @@ import pytest
 
 from sandherd.bus.connection import RefusedError
 from sandherd.contracts.errors import Code
+from sandherd.contracts.events import EVENTS, base
 from sandherd.contracts.requests import (
     AskAudit,
     AskDead,
@@ -170,14 +171,12 @@ async def test_dead_letter_that_has_become_valid_is_stored(
     running: Any, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An event of an unknown type stays in DEAD until its type is known; then it is stored, once."""
-    from sandherd.contracts.events import EVENTS
-
     known = dict(EVENTS)
     [event] = script.messages("sbx-1", 1)
-    monkeypatch.delitem(EVENTS, "agent.message")
+    monkeypatch.setattr(base, "EVENTS", {name: model for name, model in known.items() if name != "agent.message"})
     await running.say([event])
     await _dead(running, 1)
-    monkeypatch.setitem(EVENTS, "agent.message", known["agent.message"])
+    monkeypatch.setattr(base, "EVENTS", known)
     assert (await running.ask(RequeueEventIngest(number=1))).outcome == "done"
     await running.stored(1)
     await _dead(running, 0)

@@ -1,8 +1,9 @@
 """The pages of a session in a real browser: live, complete after a loss of the connection, inert and accessible."""
 
+import random
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -66,11 +67,18 @@ class Site:
         await self._gateway.aclose()
 
 
+def fixed_port() -> int:
+    """A free port below those that the kernel hands out: it stays free while its gateway is away."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
 @asynccontextmanager
 async def opened(herd: Broker, postgres: str, home: Path) -> AsyncIterator[Site]:
     """A herd with a recorded session, and a tab that is not there yet."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = fixed_port()
     async with (
         running(herd, postgres, home, isolation="none"),
         Herd.connect(herd_context(herd)) as client,
