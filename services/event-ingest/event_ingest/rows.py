@@ -85,7 +85,7 @@ class Batch:
         if event.type in MEASURED:
             self.measured.append((index, event))
             if isinstance(event.data, AgentUsage):
-                self.costs[event.id] = event.data.cost_micro_usd or 0
+                self.costs[event.id] = event.data.cost_micro_usd
 
 
 def columns(rows: Sequence[Row]) -> list[list[Any]]:

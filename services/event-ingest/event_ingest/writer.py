@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -101,7 +102,7 @@ async def write_new(connection: Connection, batch: Batch) -> BatchResult:
         if len(batch) < _COPIED:
             await connection.execute(STORE_NEW, *columns(batch.rows), *batch_totals(batch))
         else:
-            records = sorted(batch.rows)  # by id: replicas can't deadlock
+            records = sorted(batch.rows, key=itemgetter(0))  # by id: replicas can't deadlock
             await connection.copy_records_to_table("events", records=records, columns=_COPIED_COLUMNS)
             await connection.execute(COUNT_NEW, *batch_totals(batch))
         await _fold(connection, projections)
