@@ -18,6 +18,7 @@ import pytest
 import structlog
 
 from event_ingest.migrator import migrate
+from sandherd.stack import nats
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
 from sandherd.telemetry import logs
@@ -31,6 +32,8 @@ from tests.run_lifetime import Lifetime, begin
 from tests.run_reports import CpuAccounting, RunReports
 
 TEMPLATE = "template_history"
+BROKER_PORTS = range(12_000, 20_000)
+"""Below those that models have (`tests/models/ports.py`) and those that the kernel assigns."""
 
 # Images often set it; each of the thousands of processes that tests start would then compile all that it loads.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -64,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(CpuAccounting())
     _keep_no_logger()
     _log_cheaply()
+    _use_own_ports(config)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -74,6 +78,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     lifetime = config.stash.get(RUN, None)
     for line in lifetime.end() if lifetime else ():
         print(f"left by a test and ended: {line}", file=sys.stderr)
+
+
+def _use_own_ports(config: pytest.Config) -> None:
+    """Each test process chooses brokers' ports from a range of its own.
+
+    Otherwise a server that is away for a moment, or that is not yet listening, could lose its port to another test.
+    """
+    if (worker := getattr(config, "workerinput", None)) is not None:
+        size = len(BROKER_PORTS) // worker["workercount"]
+        first = BROKER_PORTS.start + int(worker["workerid"].removeprefix("gw")) * size
+        nats._candidates = lambda: range(first, first + size)
 
 
 def _keep_no_logger() -> None:

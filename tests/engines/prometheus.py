@@ -1,7 +1,6 @@
 """A real Prometheus of Debian's, and promtool: unpacked, not installed."""
 
 import json
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,7 @@ from urllib.request import urlopen
 
 import yaml
 
+from sandherd.stack.nats import free_port
 from tests.engines.packages import unpacked
 from tests.patience import PATIENCE
 
@@ -79,7 +79,7 @@ def prometheus(job: str, targets: Mapping[str, str]) -> Iterator[Prometheus]:
     """Scrapes these services (host:port by name) as one herd, with our rules."""
     with tempfile.TemporaryDirectory(prefix="prometheus-") as directory:
         (Path(directory) / "prometheus.yml").write_text(yaml.safe_dump(_configuration(job, targets)))
-        url = f"127.0.0.1:{_free_port()}"
+        url = f"127.0.0.1:{free_port()}"
         command = [
             *(str(program("prometheus")), "--config.file=prometheus.yml", "--storage.tsdb.path=data"),
             *("--log.level=warn", f"--web.listen-address={url}"),
@@ -111,12 +111,6 @@ def _is_ready(found: Prometheus) -> bool:
             return True
     except (URLError, OSError):
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import http.client
 import shutil
-import socket
 import subprocess
 import tempfile
 import threading
@@ -12,7 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from sandherd.stack.nats import free_port
 from tests.engines.packages import unpacked
+from tests.patience import PATIENCE
 
 PACKAGE = "docker-registry"
 _CONFIGURED = """
@@ -28,9 +29,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="registry-"))
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            self.host = f"127.0.0.1:{one.getsockname()[1]}"
+        self.host = f"127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -54,7 +53,7 @@ class Registry:
         self._end()
 
     def _until_ready(self, process: "subprocess.Popen[bytes]") -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while not self._answers():
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"no registry starts: {(self._folder / 'log').read_text()[-1000:]}")

@@ -66,7 +66,7 @@ class Server:
     def serve(self) -> None:
         """Serve until the standard input is closed; end the commands that then run."""
         while True:
-            for descriptor, _ in self._poll.poll():
+            for descriptor in self._ready():
                 if descriptor == 0:
                     for _, pid in self._lines.values():
                         os.kill(pid, signal.SIGKILL)
@@ -78,6 +78,11 @@ class Server:
                 elif descriptor in self._lines:
                     self._poll.unregister(descriptor)
                     os.kill(self._lines[descriptor][1], signal.SIGKILL)
+
+    def _ready(self) -> list[int]:
+        """What can be read. The listener is last: a new connection may get the number of one that was just closed."""
+        found = [descriptor for descriptor, _ in self._poll.poll()]
+        return sorted(found, key=lambda descriptor: descriptor == self._listener.fileno())
 
     def _start(self, line: socket.socket) -> None:
         try:

@@ -18,7 +18,7 @@ from sandherd.bus.identity import BrokerTokens
 from sandherd.bus.identity.capacity import Capacity
 from sandherd.bus.identity.server_config import limits, operator_mode, storage_config
 from sandherd.private_files import make_directory, write_file
-from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.child import Child, ChildCommand, ChildFailedError
 from sandherd.stack.server_health import CLUSTER
 
 _HOST: Final = "127.0.0.1"
@@ -31,6 +31,9 @@ _PORT_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _USUALLY_FIRST: Final = 32_768
 _LOWEST: Final = 12_000
 _TRIES: Final = 64
+_STARTS: Final = 5
+"""How many ports that are chosen here are tried: another program may take a port before the server listens there."""
+_TAKEN: Final = "address already in use"
 _JSON_ESCAPE: Final = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 
 
@@ -104,7 +107,21 @@ class NatsServer:
         return f"nats://{_HOST}:{self.port}"
 
     async def start(self) -> None:
-        """Start it and wait until it accepts connections. Raises `ChildFailedError` with its log if it does not."""
+        """Start it and wait until it accepts connections. Raises `ChildFailedError` with its log if it does not.
+
+        If another program takes a port that was chosen here before the server listens there, another one is chosen.
+        """
+        for _ in range(0 if self.port else _STARTS - 1):
+            try:
+                await self._start()
+            except ChildFailedError as error:
+                if _TAKEN not in str(error):
+                    raise
+            else:
+                return
+        await self._start()
+
+    async def _start(self) -> None:
         make_directory(self._ports)
         for old in self._ports.iterdir():
             old.unlink()
@@ -197,7 +214,7 @@ def free_ports(count: int) -> list[int]:
     """`count` different ports of that kind; fewer if no more are found."""
     found: list[int] = []
     with ExitStack() as held:
-        for port in random.sample(range(_LOWEST, _first_ephemeral()), _TRIES):
+        for port in random.sample(_candidates(), _TRIES):
             probe = held.enter_context(socket.socket())
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with suppress(OSError):
@@ -206,6 +223,10 @@ def free_ports(count: int) -> list[int]:
             if len(found) == count:
                 break
     return found
+
+
+def _candidates() -> range:
+    return range(_LOWEST, _first_ephemeral())
 
 
 def _first_ephemeral() -> int:

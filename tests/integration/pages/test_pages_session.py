@@ -1,9 +1,7 @@
 """The pages of a session in a real browser: live, complete after a loss of the connection, inert and accessible."""
 
-import random
-import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -16,6 +14,7 @@ from sandherd.contracts.events.conversation import AgentMessage
 from sandherd.contracts.events.tools import AgentApprovalRequested, AgentFileEdited, AgentToolResult, AgentToolUse
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
+from sandherd.stack.nats import free_port
 from sandherd.stack.postgres import PostgresServer
 from tests.engines.chromium import browser
 from tests.integration.gateway.conftest import gateway_of, herd_context, responds
@@ -67,18 +66,10 @@ class Site:
         await self._gateway.aclose()
 
 
-def fixed_port() -> int:
-    """A free port below those that the kernel hands out: it stays free while its gateway is away."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-
-
 @asynccontextmanager
 async def opened(herd: Broker, postgres: str, home: Path) -> AsyncIterator[Site]:
     """A herd with a recorded session, and a tab that is not there yet."""
-    port = fixed_port()
+    port = free_port()  # it stays free while its gateway is away
     async with (
         running(herd, postgres, home, isolation="none"),
         Herd.connect(herd_context(herd)) as client,

@@ -20,7 +20,7 @@ from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from sandherd.stack.broker import Broker
-from sandherd_worker.agent_server.server_process import free_port
+from sandherd.stack.nats import free_port
 from spawner.main import compose
 from spawner.runtimes.boxes.provider import Provider
 from spawner.runtimes.boxes.runtime import BoxRuntime

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from sandherd.settings import Settings
-from sandherd_worker.agent_server.server_process import free_port
+from sandherd.stack.nats import free_port
 from spawner.runtimes.boxes.provider import Box, ProviderError, ProviderFault
 from spawner.runtimes.commands import Address
 from spawner.runtimes.daytona.cloud import Cloud

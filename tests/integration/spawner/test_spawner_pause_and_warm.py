@@ -27,6 +27,9 @@ TELLS = (
 )
 
 
+ENDS = "import os\nfrom sandherd_worker.warm import wait_for_identity\nwait_for_identity(os.environ)\nos._exit(0)"
+
+
 def counted(runtime: Any, unit: str) -> list[int]:
     return sorted(path.stat().st_size for path in runtime.layout.directory(unit).work.glob("count-*"))
 
@@ -104,6 +107,15 @@ async def test_dead_warm_unit_is_started_again_when_claimed(
     await runtime.create(replace(plan_for("sbx-1"), unit="wrm-1"))
     await eventually((runtime.layout.directory("wrm-1").work / "told").exists)
     assert (await runtime.observe("wrm-1")).project == "p1"
+
+
+async def test_warm_worker_that_ends_at_once_was_started(open_process: Open, plan_for: PlanFor) -> None:
+    """Its end is that of the sandbox's only run: a create that began it again would do the agent's work twice."""
+    runtime = await open_process(ENDS)
+    await runtime.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
+    await runtime.create(replace(plan_for("sbx-1"), unit="wrm-1"))
+    seen = await runtime.observe("wrm-1")
+    assert (seen.runs, seen.project) == (1, "p1")
 
 
 async def test_previous_attempt_is_offered(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:

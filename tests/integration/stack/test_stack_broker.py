@@ -1,16 +1,20 @@
-"""The broker of a stack, killed during its start."""
+"""The start of a stack's broker: killed during it, and on a port that another program takes first."""
 
 import asyncio
 import gc
 import os
 import random
 import signal
+import socket
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from sandherd.stack import nats
 from sandherd.stack.broker import Broker
 from sandherd.stack.child import ChildFailedError
+from sandherd.stack.nats import NatsServer
 from tests.patience import PATIENCE
 
 pytestmark = [
@@ -59,3 +63,17 @@ async def test_kill_during_a_start_is_reported_as_such(herd: Broker) -> None:
         await killing
     await start(herd)
     gc.collect()  # so that what was forgotten is found here, and not in another test
+
+
+async def test_port_that_another_program_takes_first_is_chosen_again(
+    herd: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chosen port may be in use when the server listens there; a port that a caller requires is not replaced."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        choices = iter((taken, taken, nats.free_port()))
+        monkeypatch.setattr(nats, "free_port", lambda: next(choices))
+        async with NatsServer(tmp_path / "any", herd._tokens) as server:
+            assert server.port != taken
+        with pytest.raises(ChildFailedError, match="address already in use"):
+            await NatsServer(tmp_path / "required", herd._tokens, port=taken).start()

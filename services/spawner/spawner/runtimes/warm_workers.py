@@ -43,19 +43,19 @@ async def until_waiting(place: SandboxDirectory, alive: Callable[[], bool]) -> N
 
 
 async def send_identity(place: SandboxDirectory, variables: Mapping[str, str], alive: Callable[[], bool]) -> bool:
-    """Give the worker its identity. False if it ended while waiting: then it must be started again.
+    """Give the worker its identity. False if it ended before it read that: then it must be started again.
 
+    A worker that ends as soon as it has read its identity was started: its end is handled as that of any worker.
     After a crash this can be repeated with the same variables; a worker that no longer waits ignores it.
     """
     try:
         place.write_secret(place.environment, json.dumps(dict(variables)))
         pipe = await _open(place, alive, _READ_SECONDS)
-        if pipe is not None:
-            await _write_all(pipe)
+        received = pipe is not None and await _write_all(pipe)
         place.warm.unlink(missing_ok=True)
     except OSError as error:
         raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"can't give {place.name} its identity: {error}") from error
-    return alive()
+    return received or alive()
 
 
 async def _open(place: SandboxDirectory, alive: Callable[[], bool], seconds: float) -> int | None:
@@ -68,15 +68,19 @@ async def _open(place: SandboxDirectory, alive: Callable[[], bool], seconds: flo
     return None
 
 
-async def _write_all(pipe: int) -> None:
-    """Write, and wait until it is read: unread data is lost when the last descriptor of the pipe is closed."""
+async def _write_all(pipe: int) -> bool:
+    """Write, and wait until it is read; False if it is not within `_READ_SECONDS`.
+
+    Unread data is lost when the last descriptor of the pipe is closed.
+    """
     deadline = asyncio.get_running_loop().time() + _READ_SECONDS
     with os.fdopen(pipe, "wb", buffering=0) as writer:
         writer.write(_BEGIN)
         while asyncio.get_running_loop().time() < deadline:
             if not _unread(pipe):
-                return
+                return True
             await asyncio.sleep(_POLL_SECONDS)
+    return False
 
 
 def _unread(pipe: int) -> bool:
