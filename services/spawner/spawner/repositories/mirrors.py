@@ -100,8 +100,11 @@ class Mirrors:
 
     def found(self) -> Mapping[str, Sequence[Path]]:
         """The mirrors that exist, by project. It blocks."""
-        projects = sorted(path.parent.name for path in self.folder.glob("*/*.git"))
-        return {project: mirrors_of(self.folder, project) for project in dict.fromkeys(projects)}
+        if not self.folder.is_dir():
+            return {}
+        projects = sorted(path.name for path in self.folder.iterdir() if not path.name.startswith(SCRATCH))
+        found = {project: mirrors_of(self.folder, project) for project in projects}
+        return {project: paths for project, paths in found.items() if paths}
 
     async def remove(self, path: Path) -> None:
         """Remove a mirror."""
