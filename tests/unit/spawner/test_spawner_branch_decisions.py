@@ -111,6 +111,18 @@ async def test_first_push_that_a_killed_spawner_began_is_no_other_branch() -> No
     assert found.tries == set()
 
 
+def test_save_of_pushed_commits_has_the_objects_that_their_push_was_refused_without() -> None:
+    """It is pushed again, unless the task leaves pushes to a user; a save without objects changes nothing of that."""
+    record = decisions.push_refused(branch(commit=OTHER), "1 objects of Git LFS are missing", "refused", NOW)
+    after = decisions.unchanged(record, RECEIVED, NOW, with_objects=True)
+    assert (after.received, after.objects_in, after.push_wanted) == ((), (RECEIVED,), True)
+    assert decisions.unchanged(after, RECEIVED, NOW, with_objects=True) == after
+    later = decisions.unchanged(record.model_copy(update={"push": False}), RECEIVED, NOW, with_objects=True)
+    assert (later.objects_in, later.push_wanted) == ((RECEIVED,), False)
+    plain = decisions.unchanged(record, RECEIVED, NOW)
+    assert (plain.received, plain.objects_in, plain.push_wanted) == ((), (), False)
+
+
 class TracedMirror:
     """A mirror whose every merge has a conflict; it notes with which commits."""
 
