@@ -86,7 +86,7 @@ def test_failed_installation_leaves_the_previous_one(tmp_path: Path, lock: Path,
 def test_installation_has_its_modes_under_any_umask(
     tmp_path: Path, lock: Path, environ: dict[str, str], umask: int
 ) -> None:
-    """Sandboxes read it with their own user ids; others can neither change it nor list a home that is created for it."""
+    """Sandboxes read it with their own user ids; others can neither change it nor list a home created for it."""
     before = os.umask(umask)
     try:
         toolchains.install("claude", tmp_path / "home" / "toolchains", lock, environ)
