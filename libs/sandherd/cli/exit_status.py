@@ -113,9 +113,9 @@ def _one_line(error: typer.TyperException) -> str:
 
 def _synonyms(message: str, context: Any) -> str:
     """The commands of the group with the meaning of the one that it does not have; empty if there is none."""
-    word, there = message.removeprefix(_NO_COMMAND).strip(" '"), getattr(context.command, "commands", {})
-    alike = {other for words in _SYNONYMS if word in words for other in words & there.keys()}
-    return " or ".join(f"'{name}'" for name in sorted(alike))
+    name, commands = message.removeprefix(_NO_COMMAND).strip(" '"), getattr(context.command, "commands", {})
+    alike = {other for synonyms in _SYNONYMS if name in synonyms for other in synonyms & commands.keys()}
+    return " or ".join(f"'{other}'" for other in sorted(alike))
 
 
 def _without_validator_terms(message: str) -> str:

@@ -7,7 +7,6 @@ import typer
 from sandherd.cli.options import CreateProject, Format, Output, Project, example, group
 from sandherd.cli.views import show_one
 from sandherd.client.terminal_text import write_text
-from sandherd.contracts.errors import Code
 from sandherd.counted import counted
 
 if TYPE_CHECKING:
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
 app = group("Durable subscriptions to a project's events: create, list, delete.", "sandherd subscriptions list")
 _BEGINNINGS: Final[dict[str, Literal["new", "all"]]] = {"new": "new", "all": "all"}
 _COMMANDS: Final = {
-    Code.NOT_FOUND: "with `sandherd subscriptions list`",
-    Code.CONFLICT: "with --update or `sandherd subscriptions delete`",
-    Code.REFUSED: "with `sandherd subscriptions list`, then `sandherd subscriptions delete`",
+    "not_found": "with `sandherd subscriptions list`",
+    "conflict": "with --update or `sandherd subscriptions delete`",
+    "refused": "with `sandherd subscriptions list`, then `sandherd subscriptions delete`",
 }
 """The commands for what a refusal suggests; the service doesn't know who reads its reply."""
 HEADER = ("NAME", "CONSUMER", "TYPES", "WAITING", "NOT ACKNOWLEDGED", "LAST READ", "SINCE")
@@ -151,6 +150,7 @@ def _start(text: str) -> "Literal['new', 'all'] | int | datetime":
 
     from sandherd.cli.parse.moments import moment
     from sandherd.client.errors import HerdError
+    from sandherd.contracts.errors import Code
 
     if text in _BEGINNINGS:
         return _BEGINNINGS[text]
