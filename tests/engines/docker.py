@@ -22,6 +22,7 @@ from aiodocker import Docker, DockerError
 
 from tests.engines.packages import alone, mirror, unpacked
 from tests.engines.private_mounts import PRIVATE_MOUNTS
+from tests.patience import PATIENCE
 from tests.run_lifetime import MARK
 
 IMAGE = "sandherd-test-base:bookworm"
@@ -108,7 +109,7 @@ class Engine:
 
     async def _until_ready(self) -> None:
         docker = Docker(self.host)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         try:
             while True:
                 assert self._process is not None

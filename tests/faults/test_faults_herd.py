@@ -9,25 +9,28 @@ import os
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Sized
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import pytest
+from pydantic import BaseModel
 
+from sandherd.bus.errors import BusError
 from sandherd.contracts.commands import CommandHarness, RetryPolicy, SubmitTask, TaskSpec
 from sandherd.contracts.requests import LiveSandboxes, LiveTasks, TaskView
+from sandherd.contracts.requests.base import Request
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings, environment_names
 from sandherd.stack.broker import Broker
 from tests.faults.unlucky import LOST, comes_to
 from tests.integration.spawner.conftest import Person
-from tests.patience import PATIENCE
 from tests.polling import eventually
 from tests.preloaded_cli import preloaded_python
 
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
 TASKS_QUICK = 8
 TASKS = int(os.environ.get("SANDHERD_HERD_TASKS", TASKS_QUICK))
 REPLICAS = 2
@@ -136,11 +139,23 @@ def task_spec(number: int, marks: Path) -> TaskSpec:
     )
 
 
+async def reply(person: Person, request: Request[AnswerT]) -> AnswerT:
+    """A spawner's reply; asked for again if one that was killed has received the request."""
+
+    async def once() -> AnswerT | None:
+        with suppress(BusError):
+            return await person.bus.ask(request, "p1", timeout=5)
+        return None
+
+    found: AnswerT = await eventually(once)
+    return found
+
+
 async def all_tasks(person: Person) -> list[TaskView]:
     found: list[TaskView] = []
     cursor = None
     while True:
-        page = await person.bus.ask(LiveTasks(limit=100, cursor=cursor), "p1", timeout=PATIENCE)
+        page = await reply(person, LiveTasks(limit=100, cursor=cursor))
         found += page.tasks
         cursor = page.next_cursor
         if cursor is None:
@@ -241,7 +256,7 @@ async def _sandboxes(person: Person) -> list[Any]:
     found: list[Any] = []
     cursor = None
     while True:
-        page = await person.bus.ask(LiveSandboxes(limit=100, cursor=cursor), "p1", timeout=PATIENCE)
+        page = await reply(person, LiveSandboxes(limit=100, cursor=cursor))
         found += page.sandboxes
         cursor = page.next_cursor
         if cursor is None:

@@ -11,10 +11,9 @@ from sandherd.contracts.requests import BranchView, ListBranches
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.doubles.git_server import USER, GitServer, git_server
-from tests.faults.test_faults_herd import Spawners, being_killed
+from tests.faults.test_faults_herd import Spawners, being_killed, reply
 from tests.integration.repositories.conftest import TOKEN, Upstream, git
 from tests.integration.spawner.conftest import Person
-from tests.patience import PATIENCE
 from tests.polling import eventually
 
 TASKS = 6
@@ -54,7 +53,7 @@ def task_spec(url: str) -> TaskSpec:
 
 
 async def branches(person: Person) -> list[BranchView]:
-    return (await person.bus.ask(ListBranches(), "p1", timeout=PATIENCE)).branches
+    return (await reply(person, ListBranches())).branches
 
 
 async def test_killed_spawners_lose_no_commit_and_create_no_branch_twice(

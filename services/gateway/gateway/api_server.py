@@ -32,6 +32,7 @@ class ApiConnection(BoundedConnection):
 
     def __init__(self, table: OpenConnections, **options: Any) -> None:
         super().__init__(table, **options)
+        self.on_lost: Callable[[], object] | None = None
         application = self.app
 
         async def with_connection(scope: Any, receive: Any, send: Any) -> None:
@@ -46,9 +47,26 @@ class ApiConnection(BoundedConnection):
         self._table.closed(self)
         super().handle_websocket_upgrade(event)
 
-    def stay_open(self) -> None:
-        """Have no deadline until the response is complete: it is a stream of events."""
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Report it to the stream of events that is open."""
+        super().connection_lost(exc)
+        if self.on_lost is not None:
+            self.on_lost()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what is sent has to wait for the client."""
+        return bool(self.flow.write_paused)
+
+    def stay_open(self, on_lost: Callable[[], object]) -> None:
+        """Have no deadline until the response is complete: it is a stream of events.
+
+        `on_lost` is called once the client has disconnected, at once if it has already.
+        """
         self._end()
+        self.on_lost = on_lost
+        if self.transport.is_closing():
+            on_lost()
 
     def extend(self, seconds: float) -> None:
         """Have a later deadline for this response: it is a large file."""

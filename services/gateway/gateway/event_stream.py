@@ -4,24 +4,23 @@ import asyncio
 import json
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 
 from gateway.access import AccessError, Caller, TokenReader
 from gateway.api_server import CONNECTION, ApiConnection
 from gateway.cursors import Start, cursor, start_of
-from gateway.frame_queues import FrameQueue
 from gateway.guard import Receive, Scope, Send
 from gateway.live import EventSource, LiveFeeds
 from gateway.problems import problem_of, problem_response
 from gateway.stream_reader import NO_REPLY, Frame
-from sandherd.concurrency import cancel_and_wait
+from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.contracts.errors import Code
 from sandherd.telemetry.meters import Meters
 
 HEARTBEAT: Final = 15.0
-"""Seconds without an event after which a comment is sent, so that no proxy closes the connection."""
+"""Seconds between two comments, so that no proxy closes a connection without events."""
 RETRY_MS: Final = 1000
 STALL: Final = 30.0
 """Seconds after which a client that takes nothing of what is sent to it is disconnected, also before live events."""
@@ -55,14 +54,24 @@ class EventStreams:
         self.beat = beat
         self.stall = stall
         self.stopping = asyncio.Event()
+        self.responses: set[EventStreamResponse] = set()
 
     def open(self, caller: Caller, entity: str | None, after: str | None) -> "EventStreamResponse":
         """The events of the caller's project, or of one of its tasks and sandboxes, behind a position."""
         return EventStreamResponse(self, caller, entity, after)
 
+    def stop(self) -> None:
+        """End all streams."""
+        self.stopping.set()
+        for response in self.responses:
+            response.end()
+
 
 class EventStreamResponse(Response):
-    """A response that has no end, until the client, the token or the service ends it."""
+    """A response that has no end, until the client, the token or the service ends it.
+
+    A replica has thousands of these: each has two tasks, and one timer.
+    """
 
     def __init__(self, streams: EventStreams, caller: Caller, entity: str | None, after: str | None) -> None:
         super().__init__()
@@ -70,86 +79,98 @@ class EventStreamResponse(Response):
         self._caller = caller
         self._entity = entity
         self._after = after
-        self._slow = asyncio.Event()
-        self._watching: asyncio.Task[Any] | None = None
+        self._ended = asyncio.Event()
+        self._is_slow = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream, or a problem if the broker is unavailable at its beginning."""
+        self._streams.responses.add(self)
         try:
-            await self._serve(scope[CONNECTION], receive, send)
+            await self._serve(scope[CONNECTION], send)
         except NO_REPLY as error:
             problem = problem_of(
                 Code.UNAVAILABLE, f"the stream of events does not respond: {error!r}", remedy="retry in a moment"
             )
             await problem_response(problem)(scope, receive, send)
+        finally:
+            self._streams.responses.discard(self)
 
-    async def _serve(self, connection: ApiConnection, receive: Receive, send: Send) -> None:
+    def end(self) -> None:
+        """End the stream."""
+        self._ended.set()
+
+    async def _serve(self, connection: ApiConnection, send: Send) -> None:
         async with self._streams.feeds.of(self._caller.project) as feed:
             source = EventSource(feed, self._streams.feeds.reader, self._caller.project, self._entity)
             state = await self._streams.feeds.reader.state()
             start = start_of(self._after, state)
-            connection.stay_open()
+            connection.stay_open(self.end)
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            waits = [
-                asyncio.create_task(self._pump(source, state.epoch, start, send)),
-                asyncio.create_task(_disconnected(receive)),
-                asyncio.create_task(self._streams.stopping.wait()),
-                asyncio.create_task(self._slow.wait()),
-                asyncio.create_task(self._refused()),
-            ]
+            pump = asyncio.create_task(self._pump(source, state.epoch, start, connection, send))
+            pump.add_done_callback(lambda _: self.end())
             try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                await self._watch(source)
             finally:
-                await self._end(waits, connection)
+                self._close(connection)
+                await cancel_and_wait([pump])
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _end(self, waits: list[asyncio.Task[Any]], connection: ApiConnection) -> None:
-        if self._slow.is_set():
+    def _close(self, connection: ApiConnection) -> None:
+        if self._is_slow:
             self._streams.meters.count("sandherd_gateway_streams_dropped_total")
             connection.abort()  # a response that is not read would otherwise wait for its client
         else:
             connection.extend(_CLOSING)
-        await cancel_and_wait(waits)  # first: one of them starts the other
-        await cancel_and_wait([self._watching] if self._watching else [])
 
-    async def _pump(self, source: EventSource, epoch: str, start: Start, send: Send) -> None:
+    async def _watch(self, source: EventSource) -> None:
+        """Return at the end of the stream, or when the token is no longer valid; have heartbeats sent until then.
+
+        This is apart from what is sent, which may wait for the client.
+        """
+        while not await self._ends_within(self._beat()):
+            source.beat()
+            with suppress(AccessError):
+                await run_until_first(self._ended.wait(), self._streams.tokens.check(self._caller))
+                continue
+            return
+
+    def _beat(self) -> float:
+        """Seconds until the next heartbeat, with which the token is read again."""
+        left = (self._caller.expires_at - datetime.now(UTC)).total_seconds()
+        return min(self._streams.beat, max(0.0, left))
+
+    async def _ends_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
+        return self._ended.is_set()
+
+    async def _pump(self, source: EventSource, epoch: str, start: Start, connection: ApiConnection, send: Send) -> None:
         kind = "ready" if start.resync is None else "resync"
         head = message(kind, cursor(epoch, start.after), json.dumps({"reason": start.resync}))
-        await self._write(send, f"retry: {RETRY_MS}\n\n".encode() + head)
-        async for frame in source.frames(start.after, self._streams.beat, self._joined):
+        await self._write(connection, send, f"retry: {RETRY_MS}\n\n".encode() + head)
+        async for frame in source.frames(start.after, self._end_slow):
             if frame is not None and source.is_live:
                 self._measure(frame)
-            await self._write(send, b": heartbeat\n\n" if frame is None else framed(frame, epoch))
+            await self._write(connection, send, b": heartbeat\n\n" if frame is None else framed(frame, epoch))
 
-    async def _write(self, send: Send, body: bytes) -> None:
+    async def _write(self, connection: ApiConnection, send: Send, body: bytes) -> None:
         """Send it; if the client takes nothing, wait for the end of the stream."""
+        sent = {"type": "http.response.body", "body": body, "more_body": True}
+        if not connection.is_full:  # the usual case, in which nothing waits: a timer for each event would be expensive
+            await send(sent)
+            return
         try:
             async with asyncio.timeout(self._streams.stall):
-                await send({"type": "http.response.body", "body": body, "more_body": True})
+                await send(sent)
         except TimeoutError:
-            self._slow.set()
+            self._end_slow()
             await asyncio.Event().wait()
+
+    def _end_slow(self) -> None:
+        self._is_slow = True
+        self.end()
 
     def _measure(self, frame: Frame) -> None:
         delay = (datetime.now(UTC) - frame.stored_at).total_seconds()
         self._streams.meters.observe("sandherd_gateway_event_delay_seconds", max(0.0, delay))
-
-    async def _refused(self) -> None:
-        """Return when the token is no longer valid; beside what is sent, which may wait for the client."""
-        with suppress(AccessError):
-            while True:
-                left = (self._caller.expires_at - datetime.now(UTC)).total_seconds()
-                await asyncio.sleep(min(self._streams.beat, max(0.0, left)))
-                await self._streams.tokens.check(self._caller)
-
-    def _joined(self, queue: FrameQueue) -> None:
-        async def watch() -> None:
-            await queue.overflowed.wait()
-            self._slow.set()
-
-        self._watching = asyncio.create_task(watch())
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

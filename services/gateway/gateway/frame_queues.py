@@ -2,8 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection
 from typing import Final
 
 from gateway.stream_reader import Frame
@@ -17,41 +16,47 @@ FEED_BYTES: Final = 32 * 1024 * 1024
 
 
 class FrameQueue:
-    """The live events of one client, from `begin` on. `overflowed` is set when it has read too slowly."""
+    """The live events of one client, from `begin` on. `on_overflow` is called when it has read too slowly."""
 
     def __init__(self, entity: str | None, begin: int, maximum: int = QUEUE) -> None:
         self.begin = begin
         self.entity = entity
         self.size = 0
-        self.overflowed = asyncio.Event()
+        self.overflowed = False
+        self.on_overflow: Callable[[], object] | None = None
         self._maximum = maximum
         self._frames: deque[Frame] = deque()
-        self._arrived = asyncio.Event()
+        self._waiting: asyncio.Future[None] | None = None
 
     def offer(self, frame: Frame) -> None:
         """Add a frame, if it is about the client's entity."""
-        if self.entity not in {None, frame.entity} or self.overflowed.is_set():
+        if self.entity not in {None, frame.entity} or self.overflowed:
             return
         if len(self._frames) >= self._maximum or self.size + len(frame.document) > QUEUE_BYTES:
             self.end()
             return
         self.size += len(frame.document)
         self._frames.append(frame)
-        self._arrived.set()
+        self.wake()
 
     def end(self) -> None:
         """Leave out what waits: the client is disconnected, and continues from its position."""
         self._frames.clear()
         self.size = 0
-        self.overflowed.set()
+        self.overflowed = True
+        if self.on_overflow is not None:
+            self.on_overflow()
 
-    async def take(self, seconds: float) -> Frame | None:
-        """The next frame; None if there is none within this time."""
+    def wake(self) -> None:
+        """End the wait for a frame, also if there is none."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def take(self) -> Frame | None:
+        """The next frame; None after `wake` if there is none."""
         if not self._frames:
-            self._arrived.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._arrived.wait()
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
         if not self._frames:
             return None
         frame = self._frames.popleft()

@@ -157,25 +157,31 @@ class EventSource:
         self._queue: FrameQueue | None = None
         self._position = 0
 
+    def beat(self) -> None:
+        """Have `frames` return None now if no event waits."""
+        if self._queue is not None:
+            self._queue.wake()
+
     @property
     def is_live(self) -> bool:
         """Whether all events that were stored at the beginning have been returned."""
         return self._queue is not None
 
-    async def frames(
-        self, after: int, beat: float, joined: Callable[[FrameQueue], None]
-    ) -> AsyncIterator[Frame | None]:
-        """Every event after a sequence; None whenever there was none for `beat` seconds. `joined` gets the queue."""
+    async def frames(self, after: int, on_overflow: Callable[[], object]) -> AsyncIterator[Frame | None]:
+        """Every event after a sequence, and None after a `beat` without one.
+
+        `on_overflow` is called once live events were left out, as they were read too slowly.
+        """
         self._position = after
         async for frame in self._history(None):
             yield frame
         queue = self._queue = self._feed.join(self._entity)
-        joined(queue)
+        queue.on_overflow = on_overflow
         try:
             async for frame in self._history(queue.begin):
                 yield frame
             while True:
-                live = await queue.take(beat)
+                live = await queue.take()
                 # The stream may have been read further than the feed was at the beginning of the queue.
                 if live is None or live.sequence > self._position:
                     yield live

@@ -46,7 +46,7 @@ class Gateway:
             try:
                 await asyncio.Event().wait()
             finally:
-                self._streams.stopping.set()
+                self._streams.stop()
 
     @cached_property
     def _streams(self) -> EventStreams:

@@ -18,7 +18,6 @@ from gateway.access import AccessError, Caller, check_role, credential_of, unaut
 from gateway.api_server import SOCKET
 from gateway.cursors import cursor, start_of
 from gateway.event_stream import EventStreams
-from gateway.frame_queues import FrameQueue
 from gateway.guard import CALLER
 from gateway.live import EventSource
 from gateway.stream_reader import NO_REPLY
@@ -207,7 +206,6 @@ class EventsHandler:
         self._entity = entity
         self._after = after
         self._slow = asyncio.Event()
-        self._queue: FrameQueue | None = None
 
     async def __call__(self, socket: Socket) -> None:
         """Send them until the socket ends."""
@@ -222,19 +220,13 @@ class EventsHandler:
         kind = "ready" if start.resync is None else "resync"
         position = cursor(state.epoch, start.after)
         await socket.send({"type": kind, "id": position, "data": {"reason": start.resync}})
-        async for frame in source.frames(start.after, self._streams.beat, self._joined):
+        async for frame in source.frames(start.after, self._slow.set):
             if frame is not None:
                 document = json.loads(frame.document)
                 await socket.send({"type": frame.type, "id": cursor(state.epoch, frame.sequence), "data": document})
 
-    def _joined(self, queue: FrameQueue) -> None:
-        self._queue = queue
-        self._slow.set()
-
     async def _overflow(self) -> None:
         await self._slow.wait()
-        assert self._queue is not None  # set before the event
-        await self._queue.overflowed.wait()
         self._streams.meters.count("sandherd_gateway_streams_dropped_total")
         raise SocketEndError(TRY_LATER, "the client reads too slowly: connect again with the last position")
 

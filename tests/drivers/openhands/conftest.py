@@ -1,6 +1,7 @@
 """The driver with the real SDK and its real terminal, against a scripted model. A start takes seconds."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -12,7 +13,8 @@ import pytest
 
 from tests.drivers.conftest import StartDriver
 from tests.drivers.driver_process import DriverProcess
-from tests.models.openai import OpenAIModel, openai_model
+from tests.models.openai import OpenAIModel, Request, Step, openai_model
+from tests.models.openai_answers import Answer, calls
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
@@ -27,6 +29,23 @@ async def appears(path: Path) -> None:
     async with asyncio.timeout(PATIENCE):
         while not path.exists():
             await asyncio.sleep(0.01)
+
+
+def with_terminal(model: OpenAIModel, then: Answer) -> Step:
+    """`then`, once the agent's terminal has run a command.
+
+    OpenHands waits one second for its shell. On a busy machine the first prompt comes later, and OpenHands takes it for
+    the end of the first command, whose output and exit status are those of nothing.
+    """
+
+    def step(asked: Request) -> Answer:
+        number = len(model.requests)
+        if f"ready {number - 1}." in json.dumps(asked.messages[-1]):
+            return then
+        model._common.insert(0, step)
+        return calls("terminal", command=f"echo ready $(({number + 1} - 1)).")
+
+    return step
 
 
 async def runs(driver: DriverProcess, command: str) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.drivers.openhands.conftest import StartOpenHands, appears
+from tests.drivers.openhands.conftest import StartOpenHands, appears, with_terminal
 from tests.models.openai import OpenAIModel
 from tests.models.openai_answers import Failure, calls, says
 from tests.patience import PATIENCE
@@ -15,7 +15,7 @@ ENDLESS = "touch begun{0}; until test -e enough{0}; do python3 -c 0; done"
 async def test_facts_of_calls_are_reported(openhands: StartOpenHands, model: OpenAIModel) -> None:
     """An exit status, a time-out, an error of a tool and an interrupt are told apart."""
     model.script(
-        calls("terminal", command="sh -c 'exit 3'"),
+        with_terminal(model, calls("terminal", command="sh -c 'exit 3'")),
         calls("file_editor", command="view", path="/missing"),
         calls("terminal", command="while [ ! -e continued ]; do sleep 0.05; done", timeout=1),
         # Waits for the end of the same command: another one is refused before.
@@ -29,9 +29,10 @@ async def test_facts_of_calls_are_reported(openhands: StartOpenHands, model: Ope
     driver.send("interrupt")
     await driver.heard("driver.turn", state="idle")
     results = [(line["outcome"], line["exit_code"]) for line in driver.said("agent.tool_result")]
+    assert [(line["outcome"], line["exit_code"]) for line in driver.said("agent.tool_completed")] == results
+    results = results[-5:]  # behind those of the terminal's start
     assert results[:3] == [("failed", 3), ("failed", None), ("timed_out", None)]
     assert results[4:] == [("cancelled", None)]  # the one before: that of the command, or that it has ended already
-    assert [(line["outcome"], line["exit_code"]) for line in driver.said("agent.tool_completed")] == results
 
 
 async def test_compaction_is_reported(openhands: StartOpenHands, model: OpenAIModel) -> None:

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from tests.drivers.driver_process import DriverProcess
-from tests.drivers.openhands.conftest import INPUT_PRICE, OUTPUT_PRICE, StartOpenHands, appears, processes
+from tests.drivers.openhands.conftest import (
+    INPUT_PRICE,
+    OUTPUT_PRICE,
+    StartOpenHands,
+    appears,
+    processes,
+    with_terminal,
+)
 from tests.models.openai import OpenAIModel, Request
 from tests.models.openai_answers import Answer, Call, calls, says
 
@@ -32,11 +39,11 @@ async def test_session_is_stopped_resumed_and_forked(
     """The session is stopped within a turn without a leftover process, resumed elsewhere, and charged once."""
     apart = f'setsid nohup bash -c "{STUBBORN.format("apart")}" >/dev/null 2>&1 & echo started'
     command = Call("terminal", {"command": STUBBORN.format("begun")}, "call_unanswered")
-    model.script(calls("terminal", command=apart), Answer(calls=(command,)))
+    model.script(with_terminal(model, calls("terminal", command=apart)), Answer(calls=(command,)))
     first = await openhands("Remember the heron.")
     await appears(first.work_dir / "apart")
     await appears(first.work_dir / "begun")
-    await _stop_in_turn(first)
+    await _stop_in_turn(first, len(model.requests))
 
     model.script(says("I go on."))
     second = await openhands("Go on.", resume=kept(first, tmp_path / "first.jsonl"))
@@ -61,7 +68,8 @@ async def test_session_survives_a_kill_during_its_turn(
     openhands: StartOpenHands, model: OpenAIModel, tmp_path: Path
 ) -> None:
     """The transcript so far suffices to resume; a call without a result then has one."""
-    model.script(calls("terminal", command="echo two herons"), calls("terminal", command=STUBBORN.format("begun")))
+    count = with_terminal(model, calls("terminal", command="echo two herons"))
+    model.script(count, calls("terminal", command=STUBBORN.format("begun")))
     first = await openhands("Count the herons.")
     await appears(first.work_dir / "begun")
 
@@ -93,7 +101,7 @@ async def test_sigterm_during_turn_ends_cleanly(openhands: StartOpenHands, model
     assert processes(driver) == []
 
 
-async def _stop_in_turn(driver: DriverProcess) -> None:
+async def _stop_in_turn(driver: DriverProcess, answers: int) -> None:
     """Commands that heed no signal are ended, the turn is charged, what waits is refused."""
     message = driver.message("One more thing.")
     assert await driver.stop() == 0
@@ -101,7 +109,7 @@ async def _stop_in_turn(driver: DriverProcess) -> None:
     result = driver.said("driver.result")[0]
     assert (result["error_type"], result["turns"]) == ("stopped", 1)
     assert [line["message"] for line in driver.said("driver.refused")] == [message]
-    assert [line["cost_micro_usd"] for line in driver.said("agent.usage")] == [2 * COST]
+    assert [line["cost_micro_usd"] for line in driver.said("agent.usage")] == [answers * COST]
     assert {line["tool_use_id"] for line in driver.said("agent.tool_use")} == {
         line["tool_use_id"] for line in driver.said("agent.tool_completed")
     }

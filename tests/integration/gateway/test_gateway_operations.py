@@ -10,6 +10,7 @@ import aiohttp
 from sandherd.client import Herd
 from sandherd.stack.broker import Broker
 from tests.integration.gateway.conftest import OTHER, Api, herd_context
+from tests.patience import PATIENCE
 from tests.polling import eventually
 
 COMMAND = {"command": ["sh", "-c", "cat; exit 3"], "stdin": base64.urlsafe_b64encode(b"hi").decode()}
@@ -63,7 +64,7 @@ async def _command(api: Api, place: str) -> None:
     """A command gets its input, and its output and exit status can be read."""
     status, state, headers = await api.call("POST", f"{place}/exec", json=COMMAND)
     assert status == 202, state
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not state["complete"]:
             state = (await api.call("GET", f"{headers['Location']}?wait_seconds=5"))[1]
     assert (state["exit_code"], base64.urlsafe_b64decode(state["output"][0]["data"])) == (3, b"hi")

@@ -161,7 +161,7 @@ async def test_process_whose_first_thread_has_ended_is_ended(
     ends = f"{thread}\nprint('begun', flush=True)\nctypes.CDLL(None).pthread_exit(None)"
     ran = await sh(runtime, f'setsid python3 -c "{ends}" >begun & until [ -s begun ]; do sleep 0.05; done; echo $!')
     pid = ran.out.decode().strip()
-    await eventually(lambda: _states(pid) == ["Z", "S"])
+    await eventually(lambda: _states(pid) == ["Z", "S"], lambda: f"{pid}: {_states(pid)}")
     await runtime.stop(UNIT, 0.1)
     assert set(_states(pid)) <= {"Z"}
 
@@ -169,7 +169,7 @@ async def test_process_whose_first_thread_has_ended_is_ended(
 def _states(pid: str) -> list[str]:
     """The states of a process's threads, the first one first."""
     found = []
-    for thread in sorted(Path("/proc", pid, "task").glob("*")):
+    for thread in sorted(Path("/proc", pid, "task").glob("*"), key=lambda path: path.name != pid):
         with suppress(OSError):  # it has just ended
             found.append((thread / "stat").read_text().rpartition(")")[2].split()[0])
     return found

@@ -1,5 +1,6 @@
 """What the gateway decides without a broker: who is who, where a stream begins, and what a client gets when."""
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -92,18 +93,27 @@ def frame(sequence: int, entity: str = "sbx-1") -> Frame:
 
 async def test_queue_gives_its_entitys_frames_and_reports_a_slow_reader() -> None:
     """What does not fit is not queued: the client is disconnected, and continues from its position."""
-    queue = FrameQueue("sbx-1", 1, maximum=2)
+    queue, overflows = FrameQueue("sbx-1", 1, maximum=2), []
+    queue.on_overflow = lambda: overflows.append(queue)
     queue.offer(frame(1, "sbx-2"))
     queue.offer(frame(2))
     queue.offer(frame(3))
-    assert not queue.overflowed.is_set()
-    taken = [await queue.take(0.01) for _ in range(3)]
-    assert [one.sequence if one else None for one in taken] == [2, 3, None]
+    assert not queue.overflowed
+    assert [await queue.take() for _ in range(2)] == [frame(2), frame(3)]
+    assert await woken(queue) is None
     queue.offer(frame(4))
     queue.offer(frame(5))
     queue.offer(frame(6))
-    assert queue.overflowed.is_set()
-    assert await queue.take(0.01) is None
+    assert overflows == [queue]
+    assert await woken(queue) is None
+
+
+async def woken(queue: FrameQueue) -> Frame | None:
+    """What a client gets whose wait is ended."""
+    taking = asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    queue.wake()
+    return await taking
 
 
 @pytest.mark.parametrize(
@@ -192,11 +202,12 @@ async def test_event_that_was_read_from_the_stream_is_not_repeated_by_the_feed()
     stored = [StoredMessage(number, subject, NOW, {}, encoded(data)) for number in (1, 2)]
     feed: Any = Feed()
     reader: Any = Reader()
-    got = []
-    async for one in EventSource(feed, reader, "demo", None).frames(0, 0.01, lambda _queue: None):
+    source, got = EventSource(feed, reader, "demo", None), []
+    async for one in source.frames(0, lambda: None):
         if one is None:
             break
         got.append(one.sequence)
+        asyncio.get_running_loop().call_soon(source.beat)  # None, if there is no further event
     assert got == [1, 2, 3]
 
 

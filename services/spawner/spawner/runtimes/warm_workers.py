@@ -21,6 +21,7 @@ _LOADING: Final = 30.0
 _READ_SECONDS: Final = 5.0
 """A waiting worker reads at once; one that does not read within this time (seconds) has received it before."""
 _POLL_SECONDS: Final = 0.01
+_FIRST_POLL_SECONDS: Final = 0.0005
 _MODE: Final = 0o600
 _BEGIN: Final = b"\n"
 
@@ -76,10 +77,12 @@ async def _write_all(pipe: int) -> bool:
     deadline = asyncio.get_running_loop().time() + _READ_SECONDS
     with os.fdopen(pipe, "wb", buffering=0) as writer:
         writer.write(_BEGIN)
+        wait = _FIRST_POLL_SECONDS  # a waiting worker needs less than a millisecond
         while asyncio.get_running_loop().time() < deadline:
             if not _unread(pipe):
                 return True
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(wait)
+            wait = min(_POLL_SECONDS, 2 * wait)
     return False
 
 
