@@ -5,8 +5,9 @@ import gzip
 import shutil
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,17 @@ from sandherd.stack.nats import free_port
 from spawner.git_proxy.push_protocol import NO_COMMIT, line
 from spawner.sandboxes.git_proxy_access import ProxyTokens
 from tests.doubles.git_server import GitServer
+from tests.doubles.lfs_store import LfsStore
 from tests.integration.repositories.conftest import TOKEN, Upstream, git
 from tests.integration.repositories.test_branches import WAITS, Make, home, person, reaches, repository, spawner
+from tests.integration.repositories.test_lfs import ATTRIBUTES, store
 from tests.integration.repositories.test_signed_commits import COMMITTER, new_key, verified
+from tests.integration.repositories.test_submodules import link, serve
 from tests.integration.spawner.conftest import Person
 from tests.polling import eventually
 
-__all__ = ["home", "person", "repository", "spawner"]
+__all__ = ["home", "person", "repository", "spawner", "store"]
+NOT_SERVED = b"the git proxy serves git fetch and git push of one repository, and nothing else\n"
 PUSH = "application/x-git-receive-pack-request"
 _SCRIPT = """
 set -u
@@ -56,6 +61,25 @@ for number in 1 2 3; do
   git push -q origin HEAD >> log 2>&1; echo $? > result; mv result pushed-$number
   until [ -e go-$number ]; do sleep 0.05; done
 done
+"""
+_LATER = """
+echo 4 > shop.py; git commit -qam 4
+git push -q origin HEAD >> log 2>&1; echo "push $?" >> results
+echo 5 > shop.py; git commit -qam 5
+git fetch -q origin >> log 2>&1; git rebase -q "origin/$BRANCH_NAME" >> log 2>&1
+git push -q origin HEAD >> log 2>&1; echo "rebased $?" >> results
+git push -q origin HEAD >> log 2>&1; echo "same $?" >> results
+git commit -q --amend -m 'other' >> log 2>&1
+git push -q origin HEAD >> log 2>&1; echo "amended $?" >> results
+git reset -q --hard "HEAD@{1}"; mv results all
+until [ -e go ]; do sleep 0.05; done
+"""
+_OBJECTS = """
+git submodule update --init > submodule.log 2>&1; echo "submodule $?" >> results
+printf made > made.bin; git add made.bin; git commit -qm 'Add a file'
+git push -q origin HEAD > push.log 2>&1; echo "push $?" >> results
+mv results all
+until [ -e go ]; do sleep 0.05; done
 """
 
 
@@ -123,7 +147,9 @@ async def found_in(folder: Path, name: str) -> Path:
     """The file of this name, once it exists."""
 
     async def look() -> Path | None:
-        return next(folder.rglob(name), None)
+        with suppress(FileNotFoundError):  # a folder that the spawner has removed meanwhile
+            return next(folder.rglob(name), None)
+        return None
 
     found: Path = await eventually(look)
     return found
@@ -174,21 +200,65 @@ async def test_git_in_a_sandbox_fetches_and_pushes_its_branch_only(
 async def test_signed_pushes_continue_each_other(
     spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, home: Path, tmp_path: Path
 ) -> None:
-    """The sandbox goes on from its own commits; the repository has those that the spawner has signed."""
+    """The sandbox goes on from its own commits or the signed ones; the repository has those that were signed.
+
+    Also if the mirror was lost, or repacked without the sandbox's commits, of which no branch is made; and so does the
+    sandbox of a later task, which has the signed ones only. A history that was rewritten continues neither.
+    """
     key = new_key(tmp_path, "ed25519")
     signing = {"signing_key": key.file, "signing_committer": COMMITTER}
+    repository = repository.model_copy(update={"commit_rest": False})
     async with proxied(spawner, person, repository, herd, ["/bin/sh", "-c", _PUSHES], **signing) as run:
         for number in (1, 2, 3):
             result = await found_in(home, f"pushed-{number}")
             assert result.read_text() == "0\n", (result.parent / "log").read_text()
+            (mirror,) = (home / "repositories").glob("p1/*.git")
+            if number == 1:
+                shutil.rmtree(mirror)
+            elif number == 2:
+                git(mirror, "gc", "--quiet", "--prune=now")
             if number < 3:
                 (result.parent / f"go-{number}").touch()
         head = upstream.head(run.view.branch)
         assert len(await stored_for(herd, run.task)) == 4, "three diffs, and the bundle of the whole branch"
         (await found_in(home, "pushed-3")).with_name("go-3").touch()
         await person.ended(run.task)
-    assert git(upstream.path, "log", "--format=%s", head) == "3\n2\n1\nfirst"
-    assert all(verified(upstream.path, key, f"{head}~{back}") for back in range(3))
+        again = repository.model_copy(update={"branch": run.view.branch, "git_proxy": True})
+        later = await person.submit(["/bin/sh", "-c", _LATER], repository=again)
+        results = (await found_in(home, "all")).parent
+        texts = {name: (results / name).read_text() for name in ("all", "log")}
+        assert texts["all"].splitlines() == ["push 0", "rebased 0", "same 0", "amended 1"], texts
+        await person.touch(str((await person.reaches(later, "running")).sandbox), "go")
+        await person.ended(later)
+        head = upstream.head(run.view.branch)
+    assert git(upstream.path, "log", "--format=%s", head) == "5\n4\n3\n2\n1\nfirst"
+    assert all(verified(upstream.path, key, f"{head}~{back}") for back in range(5))
+
+
+async def test_objects_of_lfs_are_pushed_at_the_end_and_other_repositories_are_not_served(
+    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, home: Path, store: LfsStore
+) -> None:
+    """A push with new objects is refused and names them; the sandbox's save uploads them, and then it is pushed.
+
+    Requests of Git LFS are refused, and a submodule's repository requires a credential, without a prompt.
+    """
+    linked = serve(upstream, "lib", {"lib.py": "lib = 1\n"}, {})
+    link(upstream.clone, {".gitattributes": ATTRIBUTES}, {"lib": ("../lib.git", linked)})
+    git(upstream.clone, "push", "--quiet", "origin", "HEAD:main")
+    wanted = repository.model_copy(update={"lfs": True, "commit_rest": False})
+    async with proxied(spawner, person, wanted, herd, ["/bin/sh", "-c", _OBJECTS]) as run:
+        folder = (await found_in(home, "all")).parent
+        texts = {name: (folder / name).read_text() for name in ("all", "push.log", "submodule.log")}
+        assert texts["all"].splitlines() == ["submodule 1", "push 1"], texts
+        assert "[remote rejected]" in texts["push.log"]
+        assert sha256(b"made").hexdigest() in texts["push.log"]
+        assert "could not read Username" in texts["submodule.log"]
+        assert await run.send("POST", run.at("info/lfs/objects/batch"), b"{}") == (404, NOT_SERVED)
+        await person.touch(run.sandbox, "go")
+        await person.ended(run.task)
+        view = await reaches(person, run.task, lambda found: found.pushed_commit is not None)
+    assert (view.problem, view.commits) == (None, 1)
+    assert list(store.objects.values()) == [b"made"]
 
 
 async def test_client_with_the_credential_gets_no_further(

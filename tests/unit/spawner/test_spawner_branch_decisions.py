@@ -1,6 +1,6 @@
 """State changes of a branch: what users and tasks want of its pushes is not lost."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,10 +8,12 @@ import pytest
 
 from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.events.branch import MAX_OVERLAPS, BranchOverlapFound
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import PushBranch
 from spawner.repositories import decisions
 from spawner.repositories.git import GitError, GitFault
+from spawner.repositories.overlaps import find_overlaps
 from spawner.repositories.push_step import PushStep
 from spawner.repositories.record import BranchRecord, BranchSize, ReceivedCommits
 from spawner.repositories.workflow import BranchWorkflow
@@ -107,3 +109,45 @@ async def test_first_push_that_a_killed_spawner_began_is_no_other_branch() -> No
     found = decide(record)
     assert (found.remote_branch, found.pushed, found.push_wanted) == ("feature/x", COMMIT, True)
     assert found.tries == set()
+
+
+def test_save_of_pushed_commits_has_the_objects_that_their_push_was_refused_without() -> None:
+    """It is pushed again, unless the task leaves pushes to a user; a save without objects changes nothing of that."""
+    record = decisions.push_refused(branch(commit=OTHER), "1 objects of Git LFS are missing", "refused", NOW)
+    after = decisions.unchanged(record, RECEIVED, NOW, with_objects=True)
+    assert (after.received, after.objects_in, after.push_wanted) == ((), (RECEIVED,), True)
+    assert decisions.unchanged(after, RECEIVED, NOW, with_objects=True) == after
+    later = decisions.unchanged(record.model_copy(update={"push": False}), RECEIVED, NOW, with_objects=True)
+    assert (later.objects_in, later.push_wanted) == ((RECEIVED,), False)
+    plain = decisions.unchanged(record, RECEIVED, NOW)
+    assert (plain.received, plain.objects_in, plain.push_wanted) == ((), (), False)
+
+
+class TracedMirror:
+    """A mirror whose every merge has a conflict; it notes with which commits."""
+
+    def __init__(self) -> None:
+        self.merged: list[str] = []
+
+    async def remote_branches(self) -> dict[str, str]:
+        return {"main": "of main"}
+
+    async def has_commit(self, commit: str) -> bool:
+        return True
+
+    async def conflicts(self, head: str, base: str) -> list[str]:
+        self.merged.append(base)
+        return ["a"]
+
+
+async def test_base_and_the_branches_that_changed_last_are_merged_on_trial() -> None:
+    """With at most as many in total as an event may have; the branches that changed last first."""
+    others = [
+        branch(id=f"br-{number}", branch=f"feature/{number}", commit=f"of {number}", updated_at=NOW + timedelta(number))
+        for number in range(MAX_OVERLAPS + 5)
+    ]
+    traced: Any = TracedMirror()
+    found = await find_overlaps(traced, branch(), others)
+    assert traced.merged == ["of main", *(f"of {number}" for number in range(MAX_OVERLAPS + 4, 5, -1))]
+    assert [one.branch for one in found][:2] == ["main", f"feature/{MAX_OVERLAPS + 4}"]
+    BranchOverlapFound(repository="r", branch="b", commit="c", overlaps=list(found))

@@ -253,7 +253,8 @@ def test_client_learns_whether_the_forge_has_its_commits() -> None:
     assert "a user has to approve" in (blocked.problem or "")
     signed = branch(received=(), commit="d" * 40, unsigned=OTHER, pushed="d" * 40)
     assert decisions.result_of(signed, PUSHED) == decisions.PushResult()
-    assert decisions.head_of(signed) == OTHER
+    assert decisions.head_of(signed) == signed.base_commit
+    assert decisions.head_of(saved) == OTHER
     assert "as soon as possible" in decisions.late(saved, PUSHED)
     assert decisions.refusal(branch()) is None
     for closed in (branch(push=False), branch(state=BranchState.DELETED), branch(delete_wanted="here")):

@@ -3,8 +3,10 @@
 import asyncio
 import base64
 import os
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -18,7 +20,9 @@ from spawner.repositories import git
 from spawner.repositories.branch_choice import base_problem
 from spawner.repositories.differences import paths_to_approve, shown_path
 from spawner.repositories.mirror import NO_COMMIT, Mirror
+from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.overlaps import PAIR_PATHS, overlap_of
+from spawner.repositories.paths import SCRATCH
 from spawner.repositories.work_queue import WorkQueue
 from spawner.tasks.decisions import accepts_commits
 from spawner.tasks.record import TaskRecord
@@ -295,3 +299,27 @@ async def test_requests_do_not_shorten_the_backoff() -> None:
         await other.wait()
     running.cancel()
     assert worked == ["p1.a", "p2.b", "p2.b"]
+
+
+def test_folder_that_is_removed_while_mirrors_are_measured_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pushes and saves of other branches have folders of their own in a mirror and beside it, for a moment only."""
+    mirror = tmp_path / "p1" / "shop.git"
+    for folder in (mirror / "objects", mirror / "quarantine-1", tmp_path / f"{SCRATCH}1"):
+        folder.mkdir(parents=True)
+        (folder / "file").write_bytes(b"12345")
+    listed = os.scandir
+
+    def removed_meanwhile(path: Any) -> Any:
+        if str(path).endswith(("quarantine-1", f"{SCRATCH}1")):
+            shutil.rmtree(path)
+        return listed(path)
+
+    absent: Any = None
+    mirrors = Mirrors(tmp_path, absent, absent, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", removed_meanwhile)
+        found = mirrors.found()
+        size = Mirror(mirror).size_bytes()
+    assert (found, size) == ({"p1": [mirror]}, 5)

@@ -72,7 +72,7 @@ class BranchOverlap(Model):
     branch: str
     """The other branch: its base, or a live branch of the same repository and project."""
     paths: Paths
-    """The paths that both change in conflicting ways, the first 100 of them."""
+    """The paths that both change in conflicting ways, the first 20 of them."""
 
 
 class BranchOverlapFound(BranchEvent):

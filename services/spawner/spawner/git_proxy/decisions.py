@@ -41,8 +41,13 @@ def works_on(sandbox: SandboxRecord | None, task: TaskRecord | None) -> str | No
 
 
 def head_of(branch: BranchRecord) -> str:
-    """The branch's commit as its sandbox has it: not the one that the spawner has signed."""
-    return branch.unsigned or branch.commit
+    """The commit after which a push has all of the branch.
+
+    Of signed commits a sandbox has its own ones, or those of an earlier sandbox as signed; the mirror has the former
+    until it is lost or repacked. Both always have the commit at which the branch began. Whether a push continues the
+    branch is checked when its commits are added.
+    """
+    return branch.base_commit if branch.unsigned else branch.commit
 
 
 def refusal(branch: BranchRecord) -> str | None:

@@ -198,9 +198,18 @@ def delayed(record: BranchRecord, reason: str, now: datetime) -> BranchRecord:
     )
 
 
-def unchanged(record: BranchRecord, commits: ReceivedCommits, now: datetime) -> BranchRecord:
-    """The branch after a bundle that adds no commit to it."""
-    return _without(record, commits, now)
+def unchanged(
+    record: BranchRecord, commits: ReceivedCommits, now: datetime, *, with_objects: bool = False
+) -> BranchRecord:
+    """The branch after a bundle that adds no commit to it.
+
+    `with_objects`: it has objects of Git LFS that a push of these commits needs, which was refused without them.
+    """
+    without = _without(record, commits, now)
+    if not with_objects or commits not in record.received:
+        return without
+    changes = {"objects_in": _with_objects(record, commits), "push_wanted": record.push or record.push_wanted}
+    return without.model_copy(update=changes)
 
 
 def push_requested(record: BranchRecord, request: PushBranch, now: datetime) -> BranchRecord:

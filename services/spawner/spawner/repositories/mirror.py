@@ -5,6 +5,7 @@ process writes at a time (flock(2)), and a branch is changed by compare-and-set 
 """
 
 import asyncio
+import os
 import shutil
 import stat
 import tempfile
@@ -370,10 +371,11 @@ def _paths(printed: bytes) -> list[str]:
 def folder_bytes(folder: Path) -> int:
     """The size of all files in a folder, in bytes; files that are removed meanwhile may not be counted."""
     size = 0
-    for file in folder.rglob("*"):
-        with suppress(FileNotFoundError):
-            found = file.lstat()
-            size += found.st_size if stat.S_ISREG(found.st_mode) else 0
+    for path, _, names in os.walk(folder):  # unlike `rglob`, it leaves out a folder that is removed meanwhile
+        for name in names:
+            with suppress(FileNotFoundError):
+                found = Path(path, name).lstat()
+                size += found.st_size if stat.S_ISREG(found.st_mode) else 0
     return size
 
 

@@ -26,7 +26,7 @@ from spawner.repositories.mirror import NO_COMMIT, Accept, Mirror, folder_bytes
 from spawner.repositories.mirror_limits import UNLIMITED, MirrorLimits, collection_is_due
 from spawner.repositories.mirror_seed import mirrors_beside, seed
 from spawner.repositories.paths import SCRATCH, mirror_path, mirrors_of, scratch_folder
-from spawner.repositories.record import BranchRecord, repository_key
+from spawner.repositories.record import BranchRecord, ReceivedCommits, repository_key
 from spawner.repositories.submodules import SubmoduleFetcher
 
 _MIB: Final = 1024 * 1024
@@ -100,8 +100,11 @@ class Mirrors:
 
     def found(self) -> Mapping[str, Sequence[Path]]:
         """The mirrors that exist, by project. It blocks."""
-        projects = sorted(path.parent.name for path in self.folder.glob("*/*.git"))
-        return {project: mirrors_of(self.folder, project) for project in dict.fromkeys(projects)}
+        if not self.folder.is_dir():
+            return {}
+        projects = sorted(path.name for path in self.folder.iterdir() if not path.name.startswith(SCRATCH))
+        found = {project: mirrors_of(self.folder, project) for project in projects}
+        return {project: paths for project, paths in found.items() if paths}
 
     async def remove(self, path: Path) -> None:
         """Remove a mirror."""
@@ -243,6 +246,19 @@ class Mirrors:
     async def has_objects(self, mirror: Mirror, bundle: Path) -> bool:
         """Whether a bundle of a sandbox has objects of Git LFS."""
         return await has_objects(mirror, bundle)
+
+    async def has_new_objects(self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits) -> bool:
+        """Whether a save of commits that are not pushed, as by the git proxy before, has their objects of Git LFS."""
+        known = any(one.commit == commits.commit for one in record.objects_in)
+        if commits.partial or known or record.pushed == record.commit:
+            return False
+        try:
+            async with self._bundle(commits.bundle) as file:
+                return await has_objects(mirror, file)
+        except GitError as error:
+            if not error.permanent:
+                raise
+            return False  # it adds no commit either
 
     async def check_size(self, mirror: Mirror) -> None:
         """Raise `GitError` if the mirror has reached its maximum, also without what no branch needs any more."""

@@ -1,6 +1,6 @@
 """Trial merges of a branch with its base and with other live branches, before there is a pull request.
 
-Bounded: with at most `MAX_OVERLAPS` branches, those that changed last first, and for at most `SECONDS`.
+Bounded: with at most `MAX_OVERLAPS` branches, the base first, then those that changed last, and for at most `SECONDS`.
 """
 
 import asyncio

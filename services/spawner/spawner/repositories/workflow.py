@@ -137,7 +137,8 @@ class BranchWorkflow:
             return partial(decisions.refused, commits=commits, reason=f"its branch is lost: {error}", now=now)
         try:
             if await _has_already(mirror, record, commits.commit):
-                return partial(decisions.unchanged, commits=commits, now=now)
+                found = await self._mirrors.has_new_objects(mirror, record, commits)
+                return partial(decisions.unchanged, commits=commits, now=now, with_objects=found)
             commit, with_objects = await self._import(mirror, record, commits)
             signed = await self._signed(mirror, record, commits, commit)
             lines = await changed_lines(mirror, record.base_commit, commit)
