@@ -113,6 +113,8 @@ def _one_line(error: typer.TyperException) -> str:
 
 def _synonyms(message: str, context: Any) -> str:
     """The commands of the group with the meaning of the one that it does not have; empty if there is none."""
+    if context is None or context.parent is None:
+        return ""  # `sandherd ls` lists files
     name, commands = message.removeprefix(_NO_COMMAND).strip(" '"), getattr(context.command, "commands", {})
     alike = {other for synonyms in _SYNONYMS if name in synonyms for other in synonyms & commands.keys()}
     return " or ".join(f"'{other}'" for other in sorted(alike))

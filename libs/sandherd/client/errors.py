@@ -73,7 +73,7 @@ class HerdError(Exception):
     @property
     def line(self) -> str:
         """Message and remedy in one line, as the CLI shows them."""
-        message = " ".join(self.problem.message.split())
+        message = " ".join(self.problem.message.split()).removesuffix(".")
         return f"{message}; {self.problem.remedy}" if self.problem.remedy else message
 
 

@@ -58,6 +58,7 @@ COMMAND = ["--", "true"]
         (["tasklist"], "Did you mean 'tasks'? See `sandherd --help`"),
         (["tasks", "show", "task-a"], "Did you mean 'get'? See `sandherd tasks --help`"),
         (["branches", "ls"], "Did you mean 'list'?"),
+        (["ps"], "No such command 'ps'; see `sandherd --help`"),
         (["tasks", "fly"], "No such command 'fly'; see `sandherd tasks --help`"),
         (["--config", "/nope.yaml", "status"], "name another file with `sandherd --config` or SANDHERD_CONFIG"),
         (["budgets", "set"], "there is no limit to set; give --day or --month"),

@@ -111,3 +111,10 @@ def test_refusal_of_a_service_names_no_command_and_the_command_line_adds_it() ->
     assert raised.value.problem.remedy == (
         "delete one that is not needed (with `sandherd subscriptions list`, then `sandherd subscriptions delete`)"
     )
+
+
+def test_message_and_remedy_are_joined_without_a_full_stop_between() -> None:
+    """Some messages are sentences of several lines."""
+    assert HerdError.of(Code.INTERNAL, "it failed.\nThe logs are in /x.", remedy="see them").line == (
+        "it failed. The logs are in /x; see them"
+    )
