@@ -56,6 +56,22 @@ async def test_commit_of_the_record_is_pushed(mirror: Mirror, remote: RemoteRepo
     assert upstream.head(BRANCH) == second
 
 
+async def test_commits_that_another_replica_has_added_are_no_fault_of_their_bundle(
+    mirror: Mirror, upstream: Upstream, sandbox: Sandbox
+) -> None:
+    """A replica adds them and loses its lease before it stores that; to refuse them would lose the sandbox's work."""
+    await mirror.create_branch(BRANCH, upstream.first)
+    await sandbox.start(mirror, BRANCH)
+    made = commit(sandbox.folder, {"search.py": "found = 1\n"})
+    bundle = sandbox.bundle(BRANCH)
+    assert await mirror.import_bundle(bundle, BRANCH, expected=upstream.first) == made
+    with pytest.raises(GitError) as failed:
+        await mirror.import_bundle(bundle, BRANCH, expected=upstream.first)
+    assert not failed.value.permanent
+    await mirror.reset_branch(BRANCH, upstream.first)  # as the next attempt begins
+    assert await mirror.import_bundle(bundle, BRANCH, expected=upstream.first) == made
+
+
 async def test_branch_is_deleted_without_its_mirror(
     remote: RemoteRepository, upstream: Upstream, tmp_path: Path
 ) -> None:

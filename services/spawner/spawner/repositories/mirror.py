@@ -189,7 +189,8 @@ class Mirror:
         the commit that the branch gets for the bundle's, and may refuse that.
 
         Raises `GitError` for a malformed or incomplete bundle, hostile objects, and one that contains neither the
-        commit `expected` nor the one that it was made of (`unsigned`): a branch is only ever continued.
+        commit `expected` nor the one that it was made of (`unsigned`): a branch is only ever continued. A branch that
+        is at another commit is no such fault (`UNAVAILABLE`): a replica without its lease has added them, too.
         """
         incoming = f"{_INCOMING}{branch}"
         async with self.writing():
@@ -206,7 +207,7 @@ class Mirror:
                 if expected != NO_COMMIT and not await self._continues(commit, expected, unsigned):
                     raise GitError(GitFault.CONFLICT, f"the bundle does not continue {branch} at {expected[:12]}")
                 commit = await accept(commit) if accept else commit
-                await self._update(branch, commit, expected)
+                await self._update(branch, commit, expected, GitFault.UNAVAILABLE)
             finally:
                 await self.run("update-ref", "-d", incoming)
         return commit
@@ -310,11 +311,11 @@ class Mirror:
         pairs = (line.split(" ", 1) for line in shown.split("\n") if line)
         return {name.removeprefix(prefix): commit for commit, name in pairs}
 
-    async def _update(self, branch: str, commit: str, expected: str) -> None:
+    async def _update(self, branch: str, commit: str, expected: str, fault: GitFault = GitFault.CONFLICT) -> None:
         try:
             await self.run("update-ref", f"{_HEADS}{branch}", commit, expected)
         except GitError as error:
-            raise GitError(GitFault.CONFLICT, f"{branch} is not at {expected[:12]}: {error}") from error
+            raise GitError(fault, f"{branch} is not at {expected[:12]}: {error}") from error
 
     async def run(
         self, *arguments: str, remote: RemoteRepository | None = None, config: Mapping[str, str] | None = None
