@@ -106,8 +106,13 @@ async def open_runtime(options: ProcessRuntimeOptions) -> ProcessRuntime:
         search_path=search_path(options.plugins, os.environ.get("PYTHONPATH", "")),
     )
     _check_network(runtime, isolated.unconnected)
-    able = runtime.capabilities
-    _log.info("process runtime enabled", isolation=able.isolation, memory=able.memory, processes=able.processes)
+    capabilities = runtime.capabilities
+    _log.info(
+        "process runtime enabled",
+        isolation=capabilities.isolation,
+        memory=capabilities.memory,
+        processes=capabilities.processes,
+    )
     return runtime
 
 

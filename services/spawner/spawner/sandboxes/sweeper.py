@@ -73,7 +73,7 @@ class Sweeper:
         """One pass. Raises `LeaseLostError` when another replica holds the lease."""
         inventory = await list_runtimes(self._runtimes, _TIMEOUT)
         tasks, sandboxes = dict(self._live.task_index.items()), dict(self._live.sandbox_index.items())
-        pooled = {key for key, _ in self._live.pool_index.items()}
+        warm = {key for key, _ in self._live.pool_index.items()}
         now = self._live.now()
         findings = compare_records(
             tasks,
@@ -82,7 +82,7 @@ class Sweeper:
             now,
             keep=keep,
             quarantined=inventory.quarantined.keys(),
-            pooled=pooled,
+            warm=warm,
         )
         for key in findings.wake:
             self._reconciler.wake(key)
