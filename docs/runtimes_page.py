@@ -161,8 +161,8 @@ must themselves be readable by every user.
 ### Start by fork
 
 A worker that loads its Python modules itself starts slowly. Therefore the spawner starts one process, the *fork
-server*, that loads the modules once, and forks each worker from it. It is started for the first sandbox, which starts as
-slowly as without it. The column `START` of `sandherd runtimes` shows whether workers are started by `fork` or by `exec`.
+server*, that loads the modules once, and forks each worker from it. It is started for the first sandbox, which starts
+as slowly as without it. `START` in `sandherd runtimes` shows whether workers are started by `fork` or by `exec`.
 
 A sandbox starts in three steps:
 

@@ -38,7 +38,7 @@ _ALLOWED: Final = Permissions(
 
 
 def _is_own(registrar: Registrar, file: Path, who: Bearer) -> bool:
-    """Whether the credential is of this herd and has its private key: a public key alone does not suffice to revoke it."""
+    """Whether the credential is of this herd and has its private key: a public key alone can't be revoked."""
     token, seed = parts_of(file.read_text())
     try:
         has_key = Key.from_seed(seed).public == who.public_key

@@ -50,7 +50,10 @@ async def read_record(bus: Bus, kind: type[RecordT], project: str, name: str) ->
 
 
 async def next_message(bus: Bus, stream: str, subject: str, first: int) -> RawStreamMsg:
-    """The first message on a subject from sequence `first` on. Raises `nats.js.errors.NotFoundError` if there is none."""
+    """The first message on a subject from sequence `first` on.
+
+    Raises `nats.js.errors.NotFoundError` if there is none.
+    """
     if not bus.clustered:
         return await bus.js.get_msg(stream, first, subject=subject, next=True, direct=True)
     return await _of_leader(bus.js.get_msg(stream, first, subject=subject, next=True))
@@ -70,7 +73,7 @@ async def next_unchanging_on(bus: Bus, stream: str, subject: str, first: int) ->
 
 
 async def _of_leader(reading: Awaitable[RawStreamMsg]) -> RawStreamMsg:
-    """The result of a read; for a missing stream raises `NoStreamResponseError`, like a direct get, instead of "not found"."""
+    """The result of a read. If the stream is missing, raises `NoStreamResponseError`, like a direct get."""
     try:
         return await reading
     except NotFoundError as error:

@@ -107,8 +107,8 @@ class RepositorySettings(BaseModel):
     repository_approval: Annotated[list[str], Names, NONE, Env("SANDHERD_REPOSITORY_APPROVAL")] = list(_APPROVED)
     """Paths, as in .gitignore, whose changes a user has to approve before a branch is pushed."""
     branch_prefixes: Annotated[list[BranchPrefix], Names, Env("SANDHERD_BRANCH_PREFIXES")] = list(BRANCH_PREFIXES)
-    """The prefixes of branch names, in their order, such as `bugfix=fix|bug,feature`: a branch gets the first one with a
-    word of the task's title. The last one may have no words: it is for any other title; without it, `feature` is."""
+    """The prefixes of branch names, in their order, such as `bugfix=fix|bug,feature`: a branch gets the first one that
+    has a word of the task's title. The last one may have no words: it is for any other title, or else `feature`."""
     max_repository_mb: Annotated[int, Env("SANDHERD_MAX_REPOSITORY_MB"), Field(ge=1, le=1_048_576)] = 4096
     """Maximum size of the spawner's mirror of a repository."""
     max_mirrors: Annotated[int, Env("SANDHERD_MAX_MIRRORS"), Field(ge=1, le=100_000)] = 100

@@ -1,7 +1,7 @@
 """Counts repetitions of each of the last different calls, also with other calls in between. Pure.
 
-A call is a repetition if at most `MAX_GAP` calls separate it from the previous equal call, and no file was changed since. Calls
-of one batch count once, as their results can't have been read before the last of them was requested.
+A call is a repetition if it is at most `MAX_GAP` calls after an equal one, and no file got new content in between.
+Calls of one batch count once, as their results can't have been read before the last of them was requested.
 """
 
 from dataclasses import dataclass

@@ -69,7 +69,7 @@ class PushStep:
         return None
 
     async def _refused(self, record: BranchRecord, error: GitError) -> Decide:
-        """The decision after a refused push. If a branch of this name was created meanwhile, the first push is prepared again."""
+        """The decision after a refused push. After a conflict at the first push, another name is chosen."""
         if error.fault is GitFault.CONFLICT and record.pushed is None and record.pushed_as is None:
             mirror = self._mirrors.of(record.project, record.repository)
             await self._mirrors.refresh(mirror, record)

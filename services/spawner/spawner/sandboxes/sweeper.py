@@ -60,7 +60,7 @@ class Sweeper:
             except LeaseLostError as error:
                 _log.info("lease lost to another replica", lease=str(error))
             except FOR_NOW as error:
-                _log.warning("sweep not finished", error=repr(error))
+                _log.warning("sweep not completed, retrying", error=repr(error))
             await asyncio.sleep(interval)
 
     async def _wait_held(self) -> None:
