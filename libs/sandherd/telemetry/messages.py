@@ -51,17 +51,9 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("delivery not acknowledged", "The broker will redeliver a message that was handled."),
         _info("broker connection restored", "The client reconnected to the broker."),
         _warning("broker not reachable, retrying", "The first connection to the broker failed.", _BROKER),
-        _warning(
-            "TLS files not reloaded",
-            "The certificate files could not be read; the service continues with those read before.",
-            "Check NATS_CA, NATS_CERT and NATS_KEY.",
-        ),
+        _warning("files of TLS not reloaded", "The previous ones are used.", "Check NATS_CA, NATS_CERT and NATS_KEY."),
         _warning("broker connection error", "The client library reported an error and continues.", _BROKER),
-        _error(
-            "broker denied permission",
-            "The credential does not permit a subject that the service used.",
-            "Create the credentials again.",
-        ),
+        _error("broker denied permission", "The credential does not allow a subject.", "Create the credentials again."),
         _error(
             "broker connection closed permanently", "The broker refused further connections; the process ends.", _BROKER
         ),
@@ -73,25 +65,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "A consumer sent no message and no heartbeat; the service subscribes to it again.",
             _BROKER,
         ),
-        _error(
-            "consumers not created, retrying",
-            "The broker did not create the service's consumers; no messages are handled until then.",
-            _BROKER,
-        ),
-        _warning(
-            "message stored as dead letter", "A message could not be handled; it is stored with the reason.", _DEAD
-        ),
-        _error(
-            "dead letters dropped",
-            "One source exceeded the limit of dead letters; further ones are only counted.",
-            "End its sandbox.",
-        ),
+        _error("consumers not created, retrying", "No message is handled until they exist.", _BROKER),
+        _warning("message stored as dead letter", "A message could not be handled and was stored.", _DEAD),
+        _error("dead letters dropped", "One source caused too many; they were only counted.", "End its sandbox."),
         _warning("dead letter summary not stored", "The count of dropped dead letters was not stored.", _BROKER),
-        _warning(
-            "requeued dead letter failed again",
-            "A message that an operator requeued could not be handled again; it is a dead letter again.",
-            _DEAD,
-        ),
+        _warning("requeued dead letter failed again", "It was stored as a dead letter again.", _DEAD),
         _error(
             "command with secrets not erased",
             "A handled command with secrets is still in its stream, encrypted.",
@@ -117,28 +95,13 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("batch not stored, waiting for database", "The batch is stored later.", "Check Postgres."),
         _info("migration applied", "The database schema was changed."),
         _info("partitions created", "Partitions for the next days exist."),
-        _info(
-            "partition index created",
-            "This version needs a new index on a large table; it is created one day's partition at a time.",
-        ),
-        _warning(
-            "partition index not created, retrying",
-            "Queries that need the index are slow until it exists.",
-            "Check Postgres.",
-        ),
+        _info("partition index created", "A partition has an index that this version needs."),
+        _warning("partition index not created, retrying", "Queries that need it are slow.", "Check Postgres."),
         _warning("stream purged", "The oldest messages were removed as the stream was full.", "Raise its limit."),
-        _warning(
-            "purging oldest artifacts of sandbox",
-            "The stream is nearly full, and this sandbox uses the most of it.",
-            "End the sandbox.",
-        ),
+        _warning("purging oldest artifacts of sandbox", "One sandbox uses too much of the stream.", "End the sandbox."),
         _info("lease lost, purging stopped", "Another replica purges."),
         _warning("purge failed, retrying", "A full stream was not purged.", _BROKER),
-        _warning(
-            "subscriptions not measured, retrying",
-            "The metrics of their lag are outdated.",
-            "Check broker and Postgres.",
-        ),
+        _warning("subscriptions not measured, retrying", "Their lag is not current.", "Check broker and Postgres."),
         _warning("subscription expires soon", "It has no reader.", "Inform its team, or delete it."),
     ),
     "message-relay": (
@@ -169,10 +132,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("snapshot not saved", "A restart will read more events.", _BROKER),
         _warning("snapshot unavailable, retrying", "The monitor waits for its snapshot.", _BROKER),
         _info("budget reached", "80 % or 100 % of the budget in `limit` are used."),
-        _info(
-            "budget exceeded, ending sandbox",
-            "The agent did not end itself within the time that it had after the budget was reached.",
-        ),
+        _info("budget exceeded, ending sandbox", "The agent did not end by itself in time."),
         _info("lease lost, budget checks stopped", "Another replica enforces the budgets."),
         _warning("budgets not checked, retrying", "Budgets are enforced later.", _BROKER),
         _error(
@@ -186,34 +146,17 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning(
             "events after the snapshot are no longer in the stream", "The monitor has not seen them.", "Raise `EVENTS`."
         ),
-        _warning(
-            "state of a rule in the snapshot discarded",
-            "The snapshot is of an earlier version; this rule starts with an empty state.",
-        ),
-        _error(
-            "rule failed, disabled for the sandbox",
-            "The rule raised an exception, which `reason` names; the other rules continue.",
-            "Report it.",
-        ),
+        _warning("state of a rule in the snapshot discarded", "After an upgrade: its state is empty again."),
+        _error("rule failed, disabled for the sandbox", "It raised the error in `reason`.", "Report it."),
         _info("rule found a problem", "The monitor ends the sandbox by the rule in `rule`."),
         _info("pattern found in an agent's behaviour", "A guardian rule found it; `step` is what is done about it."),
-        _info(
-            "decision already stored, not repeated",
-            "Another replica, or this one before a restart, has already stored it.",
-        ),
-        _warning(
-            "events for the assessment unavailable",
-            "A finding that needs an assessment is not assessed.",
-            "Check event-ingest.",
-        ),
+        _info("decision already stored, not repeated", "By another replica, or before a restart."),
+        _warning("events for the assessment unavailable", "A finding is not assessed.", "Check event-ingest."),
         _info("rule muted", "A user has muted a guardian rule for a sandbox."),
         _info("rule unmuted", "A muted rule is evaluated again."),
         _warning("lease lost, watch stopped", "Another replica watches the partition."),
         _warning("leases not read, retrying", "The replica keeps its partitions until their leases expire.", _BROKER),
-        _info(
-            "snapshot for a different number of partitions deleted",
-            "The number of partitions was changed, and the new partitions have snapshots.",
-        ),
+        _info("snapshot for a different number of partitions deleted", "Each partition has a snapshot of its own now."),
         _warning("sandbox record unreadable, finding not acted upon", "The rule is evaluated again.", _BROKER),
         _warning("stream not responding, reading again", "The monitor reads at its last position.", _BROKER),
         _warning("lease lost, conductor stopped", "Another replica compares sandboxes."),
@@ -226,17 +169,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         ),
         _warning("broker not responding, sandboxes not compared", "They are compared a little later.", _BROKER),
         _warning("summary unreadable, ignored", "The sandbox of this summary is not compared with others."),
-        _warning(
-            "broker not responding, rules not evaluated",
-            "Whether a worker is silent can't be determined while the broker is unavailable.",
-            _BROKER,
-        ),
+        _warning("broker not responding, rules not evaluated", "Whether workers are silent is unknown.", _BROKER),
     ),
     "spawner": (
         _info("lease lost to another replica", "Another replica does this part of the work."),
-        _warning(
-            "projects over budget not read, retrying", "The spawner continues with the list that it read last.", _BROKER
-        ),
+        _warning("projects over budget not read, retrying", "The list that was read last is used.", _BROKER),
         _warning("scheduling failed, retrying", "Queued tasks start later.", _BROKER),
         _error("task not started, retrying", "One task failed to start by an unexpected error.", _REPORT),
         _warning("checkout not prepared, retrying", "A task with a repository starts later.", _BROKER),
@@ -262,11 +199,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("credential of a forge found", "The spawner starts with it; a token that is stored later is used, too."),
         _info(
             "mirror initialized from that of another project",
-            "Only what it lacks is fetched from the repository (`SANDHERD_SHARE_MIRRORS`).",
+            "The rest is fetched from the repository (SANDHERD_SHARE_MIRRORS).",
         ),
         _info(
             "mirror of another project unusable, fetching everything",
-            "The whole repository is fetched; `error` has the reason.",
+            "All is fetched from the repository; `error` states why.",
         ),
         _info("mirror removed", "No live branch needed the mirror of a repository; it is fetched again when one does."),
         _warning("mirror not repacked", "It uses more disk than it needs, until the next day."),
@@ -279,11 +216,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "One step of a branch or its pull request failed by an unexpected error.",
             _REPORT,
         ),
-        _warning(
-            "events of ended sandboxes not checked, retrying",
-            "Other tasks wait longer for the branches of ended sandboxes.",
-            _BROKER,
-        ),
+        _warning("events of ended sandboxes not checked, retrying", "Their branches stay reserved.", _BROKER),
         _warning("time limits not checked, retrying", "Time limits are enforced later.", _BROKER),
         _error("dependencies of task unreadable", "The task waits.", "Cancel the task and submit it again."),
         _info("command rejected", "A command does not apply; the event `sandbox.refused` has the reason."),
@@ -293,9 +226,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning(
             "event not published, stays in outbox", "The stream is full; the event stays in the record's outbox.", _DISK
         ),
-        _error(
-            "record unreadable", "A record in a bucket is invalid, and is ignored.", "Restore it, or delete its key."
-        ),
+        _error("record unreadable", "An invalid record is ignored.", "Restore it, or delete its key."),
         _warning("watch failed, restarting", "The index of records is read again.", _BROKER),
         _info("record not deleted", "It is deleted at the next sweep."),
         _warning("encryption key not erased, retrying", "The key of a deleted secret still exists.", _BROKER),
@@ -316,16 +247,10 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("recovering sandbox", "A sandbox whose worker ended is started again for its events."),
         _warning("sandbox lost", "A sandbox no longer exists; its task is retried if its policy allows."),
         _error("sandbox ended with undelivered events", "Events were lost with it.", _RUNTIME),
-        _error(
-            "sandbox unchanged after a step, retrying",
-            "A runtime confirmed a step, such as stopping, but the sandbox is unchanged.",
-            _RUNTIME,
-        ),
+        _error("sandbox unchanged after a step, retrying", "The runtime did not do what it confirmed.", _RUNTIME),
         _warning("sandbox not reconciled, retrying at next sweep", "The runtime or the broker failed.", _RUNTIME),
         _error("sandbox not reconciled", "An unexpected error; retried at the next sweep.", _REPORT),
-        _warning(
-            "sweep not completed, retrying", "The broker failed during a sweep; the next sweep repeats it.", _BROKER
-        ),
+        _warning("sweep not completed, retrying", "The next one repeats it.", _BROKER),
         _warning("sweep step failed, retrying at next sweep", "The runtime or the broker failed.", _RUNTIME),
         _error("sweep step failed", "An unexpected error; retried at the next sweep.", _REPORT),
         LogMessage("debug", "task purged", "The record of an ended task was deleted after its retention."),
@@ -335,31 +260,17 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("orphaned sandbox found", "A sandbox without record; it is removed."),
         _error("orphaned sandbox not removed, retrying at next sweep", "The runtime failed.", _RUNTIME),
         _warning("sandbox with undelivered events quarantined", "It is stopped; its data remains."),
-        _info(
-            "retrying undelivered events of quarantined sandbox",
-            "The sandbox is started to publish its events; its agent does not run.",
-        ),
-        _warning(
-            "unexpected quarantined sandbox removed",
-            "All its events were delivered; it should not have been in quarantine.",
-        ),
+        _info("retrying undelivered events of quarantined sandbox", "It is started for its events alone."),
+        _warning("unexpected quarantined sandbox removed", "Its events were delivered before."),
         _error("quarantined sandbox not removed, retrying at next sweep", "The runtime failed.", _RUNTIME),
-        _warning(
-            "request for credential refused",
-            "`why` has the reason.",
-            "Check what the sandbox does: it may be an attack.",
-        ),
+        _warning("request for credential refused", "`why` has the reason.", "Watch the sandbox: it may be an attack."),
         _warning("sandbox requests credentials for too many keys", "They are refused.", "End the sandbox."),
         _error(
             "flood guard disabled: run `sandherd identity init` again",
             "A credential is missing: sandboxes that flood the broker are not disconnected.",
             "Run the command.",
         ),
-        _error(
-            "flooding sandbox disconnected",
-            "The sandbox exceeded a limit of connections or messages; its credential is revoked.",
-            "Read its events.",
-        ),
+        _error("flooding sandbox disconnected", "It exceeded a limit; it is ended.", "Read its events."),
         _warning("flooding sandbox not disconnected, retrying", "The broker did not respond.", _BROKER),
         _error(
             "credential of a user revoked",
@@ -411,10 +322,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("file system of sandbox not mounted", "The sandbox can't be read or started.", _HOST),
         _warning("pod did not start, removing it", "The cluster could not run it; `why` has the reason.", _RUNTIME),
         _warning("pod not removed", "After it did not start; its removal is retried.", _RUNTIME),
-        _info(
-            "exit reason of a stopped worker unknown",
-            "Its runtime did not respond; the task's error does not state why the worker ended.",
-        ),
+        _info("exit reason of a stopped worker unknown", "Its runtime did not respond."),
         _warning("sandbox not responding, stopping it", "The provider does not reach it.", _RUNTIME),
         _warning("provider change stream interrupted, restarting", "Changes are listed meanwhile.", _RUNTIME),
         _error("provider change stream failed, restarting", "An unexpected error.", _REPORT),
@@ -427,11 +335,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("credential renewed", "It is valid until `expires_at`."),
         _warning("credential not renewed yet", "The old one is used until it expires.", "Check the spawner."),
         _error("join credential not stored, old one stays in use", "The sandbox's disk failed.", "Check its disk."),
-        _error(
-            "credential refused, worker ends",
-            "The sandbox has ended, or its credential was revoked.",
-            "None if it has ended.",
-        ),
+        _error("credential refused, worker ends", "It was revoked, or the sandbox has ended.", "None if it has ended."),
         _error("connection to the herd failed, worker ends", "An unexpected error.", _REPORT),
         _warning("event not acknowledged, retrying", "Events wait in the spool.", _BROKER),
         _error("event refused by broker, later events wait", "Events stay in order.", "Compare the versions."),
@@ -455,9 +359,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _error("request failed", "A request to the sandbox failed unexpectedly.", _REPORT),
         _warning("herd tool failed", "An agent called a tool of the herd, and got an error."),
         _warning("file watch failed, restarting", "Changes of files are published a little later."),
-        _warning(
-            "invalid message ignored", "A message that was delivered to the worker is invalid.", "Compare the versions."
-        ),
+        _warning("invalid message ignored", "A message to the worker is invalid.", "Compare the versions."),
         _warning("message without reply subject ignored", "A sandbox had a reply delivered here."),
         _warning("message for another sandbox ignored", "A delivered message names another sandbox.", _REPORT),
     ),
@@ -466,10 +368,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _error("stack not started", "`error` has the cause and the fix.", "Follow `error`."),
         _error("stack ended by an error", "`error` has the cause.", "Run `sandherd up` again."),
         _error("stack state not written", "The home's disk is full or not writable.", "Free space."),
-        _warning(
-            "deleted files of the stack restored",
-            "Files that clients read in the home were deleted; the supervisor wrote them again.",
-        ),
+        _warning("deleted files of the stack restored", "Clients could not connect meanwhile."),
         _warning("stack housekeeping failed, retrying", "Logs were not rotated or state not written.", "Free space."),
         _warning("process ended", "A process of the stack ended; it is restarted."),
         _info("process restarted", "It runs again."),
