@@ -64,7 +64,7 @@ def main() -> int:
     """Run it all. Returns the exit status."""
     begun, measured = time.monotonic(), list[Row]()
     try:
-        with _timed("stack up: broker, database, four services", measured):
+        with _timed("stack up: broker, database, five services", measured):
             sandherd("up")
         try:
             page = _work(measured)

@@ -69,6 +69,16 @@ def make_directory(path: Path, mode: int = DIRECTORY) -> None:
         path.chmod(mode)
 
 
+def copy_directory(source: Path, target: Path) -> None:
+    """Copy a directory of small files, whose copies are private whatever the modes of the originals."""
+    make_directory(target)
+    for each in source.iterdir():
+        if each.is_dir():
+            copy_directory(each, target / each.name)
+        else:
+            write_file(target / each.name, each.read_bytes())
+
+
 def open_log(path: Path) -> int:
     """A descriptor that appends to a file, which is created (0600) if it is missing."""
     make_directory(path.parent)

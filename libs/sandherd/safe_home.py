@@ -15,12 +15,10 @@ from typing import Final
 from sandherd import database_owners
 
 _DATABASE: Final = "postgres"
-_CREATED: Final = frozenset(
-    {"context.json", "creds", "identity", "kept", "logs", "nats", _DATABASE, "run", "sandboxes", "toolchains"}
-)
-"""What Sandherd creates in a home, besides `nats-1` and so on. What a user adds, such as settings, is not checked."""
-_UNCHECKED_BELOW: Final = frozenset({"kept", "sandboxes", "toolchains"})
+_UNCHECKED_BELOW: Final = frozenset({"kept", "repositories", "sandboxes", "sandboxes-disks", "toolchains"})
 """Below these are files of sandboxes' users, and links of installed programs."""
+CREATED: Final = _UNCHECKED_BELOW | {"context.json", "creds", "identity", "logs", "nats", _DATABASE, "run"}
+"""What Sandherd creates in a home, besides `nats-1` and so on. What a user adds, such as settings, is not checked."""
 _OF_DATABASE: Final = frozenset({"data", "run"})
 _WRITABLE: Final = stat.S_IWGRP | stat.S_IWOTH
 _MAX_LINKS: Final = 40
@@ -78,7 +76,7 @@ def _check_parent(parent: Path) -> None:
 
 def _check_tree(home: Path, descriptor: int) -> None:
     for name in sorted(os.listdir(descriptor)):  # of a descriptor
-        if name in _CREATED or name.startswith("nats-"):
+        if name in CREATED or name.startswith("nats-"):
             below = () if name in _UNCHECKED_BELOW else None
             _check_entry(home / name, descriptor, _own(), only=below)
 

@@ -95,6 +95,10 @@ class Spawners:
         await victim.wait()
         self.killed += 1
 
+    def log_text(self) -> str:
+        """The end of what all of them have logged."""
+        return self._log.read_text()[-20_000:]
+
     async def close(self) -> None:
         for process in self._living:
             if process.returncode is None:

@@ -77,15 +77,17 @@ async def test_killed_spawners_lose_no_commit_and_create_no_branch_twice(
             )
         await spawners.start()
 
+        views: list[BranchView] = []
+
         async def all_pushed() -> list[BranchView] | None:
-            views = await branches(person)
+            views[:] = await branches(person)
             done = [view for view in views if not view.saving and not view.pushing]
             # What a killed spawner was about to handle is delivered again after some seconds.
             pushed = {view.tasks[0] for view in done if view.pushed_commit is not None}
             completed = {name for name in names if "task.completed" in person.types(name)}
             return done if len(done) == len(views) == TASKS and completed <= pushed else None
 
-        views: list[BranchView] = await eventually(all_pushed, seconds=480)
+        views = await eventually(all_pushed, lambda: f"all is pushed: {views}; {spawners.log_text()}", seconds=480)
         await person.all_gone()
     completed = {name for name in names if "task.completed" in person.types(name)}
     assert completed

@@ -27,7 +27,7 @@ from sandherd.bus.identity import HerdIdentity
 from sandherd.client.context import Context
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
-from sandherd.private_files import make_directory
+from sandherd.private_files import copy_directory, make_directory
 from sandherd.safe_home import UnsafeHomeError, check_home
 from sandherd.stack.maintenance import accepts_size, environment, is_running, postgres_program, release, stores
 from sandherd.steps import OnStep, ignore_step
@@ -122,7 +122,7 @@ async def _save(home: Path, folder: Path, on_step: OnStep, *, with_secrets: bool
         try:
             await _run("pg_dump", "--format=custom", f"--file={folder / DUMP}", running.database_url)
             for name in _COPIED:
-                shutil.copytree(home / name, folder / name)
+                copy_directory(home / name, folder / name)
         except BaseException:  # raised again: an incomplete backup is worse than none
             shutil.rmtree(folder)
             raise
@@ -148,7 +148,7 @@ async def restore_stack(
         )
     if any(part.running for part in (await stack.status(home)).parts):
         raise HerdError.of(Code.CONFLICT, f"the stack in {home} is running", remedy="run `sandherd down` first")
-    _restore_keys(home, folder)
+    restore_keys(home, folder)
     with _stack_errors():
         on_step("starting broker and database")
         async with stores(home, servers) as running:
@@ -170,16 +170,16 @@ def has_stack(folder: Path) -> bool:
     return (folder / DUMP).is_file() and (folder / KEYS).is_dir()
 
 
-def _restore_keys(home: Path, folder: Path) -> None:
+def restore_keys(home: Path, folder: Path) -> None:
+    """Restore the keys of a herd to its home, unless they are there. Raises `HerdError` for those of another herd."""
     if (home / KEYS).exists():
         with reading_keys(home / KEYS):
             same = HerdIdentity(home / KEYS).root_key("operator").public == _operator(folder)
         if not same:
             raise HerdError.of(Code.CONFLICT, f"{home} is the home of another herd", field="home", remedy=_NEW_HOME)
         return
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in _COPIED:
-        shutil.copytree(folder / name, home / name, dirs_exist_ok=True)
+        copy_directory(folder / name, home / name)
 
 
 def _operator(folder: Path) -> str:

@@ -16,11 +16,16 @@ from typing import Final
 
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
+from sandherd.private_files import make_directory, write_file
 
 KINDS: Final[Mapping[str, str]] = {"claude": "3.11", "openhands": "3.12", "acp": "3.11"}
 """The kinds of agent that need an SDK, and the oldest Python version that each supports."""
 _STAMP: Final = "sandherd-lock.sha256"
 _LAST_LINES: Final = 5
+_DIRECTORY: Final = 0o755
+"""Sandboxes read what is installed with user ids of their own, and only its owner changes it, under any umask."""
+_FILE: Final = 0o644
+_UMASK: Final = 0o022
 
 
 def lock_of(kind: str) -> Path:
@@ -63,15 +68,14 @@ def install(
     A sandbox sees it read-only: modules that are not compiled now are compiled again by every agent.
     """
     uv, env = _uv(environ), _like_pip(environ)
-    directory.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{kind}-", dir=directory))
+    make_directory(directory, _DIRECTORY)
+    fresh = _create(f".{kind}-", directory)
     try:
         _run([uv, "venv", "-q", "--clear", "--relocatable", "--python", _python(kind, env), str(fresh)], env)
         python = fresh / "bin" / "python"
         options = ["--require-hashes", *(("--compile-bytecode",) if compiled else ())]
         _run([uv, "pip", "sync", "-q", *options, "--python", str(python), str(lock)], env)
-        (fresh / _STAMP).write_text(_digest(lock))
-        fresh.chmod(0o755)
+        write_file(fresh / _STAMP, _digest(lock), _FILE)
         _replace(fresh, directory / kind)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -83,8 +87,15 @@ def run_uv(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) ->
     _run([_uv(environ), *arguments], _like_pip(environ))
 
 
+def _create(prefix: str, within: Path) -> Path:
+    """A new directory, which its owner may use under any umask."""
+    found = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
+    found.chmod(_DIRECTORY)
+    return found
+
+
 def _replace(fresh: Path, target: Path) -> None:
-    old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
+    old = _create(f".{target.name}-old-", target.parent)
     try:
         if target.exists():
             target.rename(old / target.name)
@@ -135,7 +146,9 @@ def _like_pip(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run(command: list[str], env: Mapping[str, str]) -> None:
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, env=env, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, umask=_UMASK
+    )
     if done.returncode:
         last = " / ".join(done.stderr.strip().splitlines()[-_LAST_LINES:])
         raise HerdError.of(

@@ -41,7 +41,7 @@ def check_project(project: str) -> None:
     """Raise `ContractError` for `fleet` (all projects): a consumer must not show a project's events to another."""
     if project == FLEET:
         raise ContractError(
-            Code.INVALID_FIELD, "a subscription is for one project", field="project", remedy="name it with --project"
+            Code.INVALID_FIELD, "a subscription is for one project", field="project", remedy="name one project"
         )
 
 
@@ -87,7 +87,7 @@ def free_slot(name: str, taken: Collection[int], terms: Terms) -> int:
         raise ContractError(
             Code.REFUSED,
             f"the project has {len(taken)} subscriptions, which is the maximum",
-            remedy="delete one that is not needed: `sandherd subscriptions list`, then `… delete`",
+            remedy="delete one that is not needed",
         )
     return next(place for place in slots_for(name) if place not in taken)
 

@@ -29,6 +29,15 @@ _VALIDATOR_MESSAGES: Final = {
     "Input should be a valid number, unable to parse string as a number": "it has to be a number",
     "Value error, ": "",
 }
+_NO_COMMAND: Final = "No such command"
+_SYNONYMS: Final = (
+    frozenset({"get", "show", "describe", "inspect"}),
+    frozenset({"list", "ls", "ps"}),
+    frozenset({"delete", "remove", "rm", "revoke"}),
+    frozenset({"cancel", "terminate", "stop", "kill", "abort"}),
+    frozenset({"create", "add", "new", "set", "submit"}),
+)
+"""Words of which other programs use another one for the same; groups of commands have one or two of each."""
 _MISUSE: Final = frozenset({"unsafe_name", "invalid_field", "too_large"})
 
 
@@ -97,7 +106,18 @@ def _one_line(error: typer.TyperException) -> str:
     if command.endswith("secrets set") and error.format_message().startswith(_EXTRA):
         return f"a secret's value is no argument, which other users could read; see `{command} --help`"
     message = _without_validator_terms(" ".join(error.format_message().split())).rstrip(".")
+    if message.startswith(_NO_COMMAND) and not message.endswith("?") and (named := _synonyms(message, context)):
+        message = f"{message}. Did you mean {named}?"
     return f"{message} See `{command} --help`" if message.endswith("?") else f"{message}; see `{command} --help`"
+
+
+def _synonyms(message: str, context: Any) -> str:
+    """The commands of the group with the meaning of the one that it does not have; empty if there is none."""
+    if context is None or context.parent is None:
+        return ""  # `sandherd ls` lists files
+    name, commands = message.removeprefix(_NO_COMMAND).strip(" '"), getattr(context.command, "commands", {})
+    alike = {other for synonyms in _SYNONYMS if name in synonyms for other in synonyms & commands.keys()}
+    return " or ".join(f"'{other}'" for other in sorted(alike))
 
 
 def _without_validator_terms(message: str) -> str:

@@ -24,6 +24,8 @@ _COMPLETE: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{26}")
 """Names as `new_name` creates them; others may have been given to a program's task."""
 _BEGINNING: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{6,25}")
 """What is completed."""
+_SHORT: Final = re.compile(r"(task|sbx)-[0-9a-hjkmnp-tv-z]{0,5}")
+"""Too short to stand for a name: what begins with it is only shown."""
 T = TypeVar("T")
 
 
@@ -35,14 +37,15 @@ def kind_of(name: str) -> Kind:
 async def full_name(herd: Herd, name: str, kind: Kind | None = None) -> str:
     """The generated name that begins with `name`; the same if it is one, or if it is not to be completed.
 
-    Raises `HerdError` with the matches if several do, and if there are too many names to search. If the services are
-    unavailable the name is returned unchanged: commands are stored anyway.
+    Raises `HerdError` with the matches if several do or the name is too short to be completed, and if there are too
+    many names to search. If the services are unavailable the name is returned unchanged: commands are stored anyway.
     """
-    if not _BEGINNING.fullmatch(name):
+    short = _SHORT.fullmatch(name) is not None
+    if not short and not _BEGINNING.fullmatch(name):
         return name
     kind = kind or kind_of(name)
     try:
-        return await _found(herd, name, kind)
+        return await _found(herd, name, kind, short=short)
     except HerdError as error:
         if error.problem.code is Code.INVALID_FIELD:
             raise
@@ -129,7 +132,7 @@ def live_sandbox_named(name: str, act: Callable[[Herd, str], Awaitable[T]]) -> C
     return act_on_it
 
 
-async def _found(herd: Herd, name: str, kind: Kind) -> str:
+async def _found(herd: Herd, name: str, kind: Kind, *, short: bool) -> str:
     try:
         await (herd.task(name) if kind == "task" else herd.sandbox(name))
     except HerdError as error:
@@ -138,8 +141,8 @@ async def _found(herd: Herd, name: str, kind: Kind) -> str:
     else:
         return name
     matches = set(await _matches(herd, name, kind, past=False)) | set(await _matches(herd, name, kind, past=True))
-    if len(matches) > 1:
-        raise _ambiguous(name, kind, sorted(matches))
+    if len(matches) > 1 or (short and matches):
+        raise _ambiguous(name, kind, sorted(matches), short=short)
     return matches.pop() if matches else name
 
 
@@ -171,11 +174,10 @@ async def _names(herd: Herd, name: str, kind: Kind, *, past: bool) -> AsyncItera
     )
 
 
-def _ambiguous(name: str, kind: Kind, matches: list[str]) -> HerdError:
-    more = f" and {len(matches) - _SHOWN} more" if len(matches) > _SHOWN else ""
-    return HerdError.of(
-        Code.INVALID_FIELD,
-        f"several names begin with {name}: {', '.join(matches[:_SHOWN])}{more}",
-        field=kind,
-        remedy="give more of its letters",
-    )
+def _ambiguous(name: str, kind: Kind, matches: list[str], *, short: bool) -> HerdError:
+    shown = ", ".join(matches[:_SHOWN]) + (f" and {len(matches) - _SHOWN} more" if len(matches) > _SHOWN else "")
+    if short:
+        problem = f"{name} is too short to stand for a {kind}; with it begin: {shown}"
+        return HerdError.of(Code.INVALID_FIELD, problem, field=kind, remedy="copy the name of one of these")
+    problem = f"several names begin with {name}: {shown}"
+    return HerdError.of(Code.INVALID_FIELD, problem, field=kind, remedy="give more of its letters")

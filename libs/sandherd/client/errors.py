@@ -18,6 +18,17 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 STATUS_REMEDY: Final = "see what runs with `sandherd status`"
 NAME_REMEDY: Final = "copy it from `sandherd tasks list` or `sandherd sandboxes list`"
+_REMEDIES: Final = {
+    "artifact": "see the existing ones with `sandherd artifacts list`",
+    "batch": "copy it from the output of `sandherd tasks submit`",
+    "context": "see the existing ones with `sandherd context list`",
+    "exec": "copy it from the output of `sandherd exec`",
+    "harness": "see the existing ones with `sandherd runtimes`",
+    "project": "see the existing ones with `sandherd projects list`",
+    "service": "see the existing ones with `sandherd status`",
+    "token": "see the existing ones with `sandherd tokens list`",
+}
+"""Where the names of other things than tasks and sandboxes are shown."""
 
 _BUSY_SECONDS: Final = 0.5
 _REFUSED_REMEDIES: Final = {
@@ -62,7 +73,7 @@ class HerdError(Exception):
     @property
     def line(self) -> str:
         """Message and remedy in one line, as the CLI shows them."""
-        message = " ".join(self.problem.message.split())
+        message = " ".join(self.problem.message.split()).removesuffix(".")
         return f"{message}; {self.problem.remedy}" if self.problem.remedy else message
 
 
@@ -145,12 +156,17 @@ def busy_wait(problem: Problem) -> float | None:
     return (problem.retry_after_seconds or _BUSY_SECONDS) * random.uniform(1, 2)
 
 
-def checked_name(name: str, field: str, *, remedy: str = NAME_REMEDY) -> str:
-    """The name, if it is valid in a subject. Raises `HerdError` (`unsafe_name`) before anything is sent."""
+def checked_name(name: str, field: str, *, remedy: str | None = None) -> str:
+    """The name, if it is valid in a subject. Raises `HerdError` (`unsafe_name`) before anything is sent.
+
+    Without `remedy` the error names the command that shows what can be named by this field.
+    """
     try:
         return safe_name(name, field)
     except UnsafeNameError as error:
-        raise HerdError.of(Code.UNSAFE_NAME, str(error), field=field, remedy=remedy) from None
+        raise HerdError.of(
+            Code.UNSAFE_NAME, str(error), field=field, remedy=remedy or _REMEDIES.get(field, NAME_REMEDY)
+        ) from None
 
 
 def new_sandbox_name(name: str) -> str:

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 from sandherd.contracts.harnesses import Argument, CommandHarness, Text
 from sandherd.contracts.model import Model
 from sandherd.contracts.names import EnvName, SafeName
-from sandherd.contracts.patterns import NO_NUL
+from sandherd.contracts.patterns import NO_NUL, explained
 from sandherd.contracts.specs import (
     MAX_FILES_BYTES,
     RelativePath,
@@ -159,7 +159,12 @@ SendableMessageType = Literal["user_message", "interrupt", "guardian_nudge", "sy
 MessageType = Literal["user_message", "interrupt", "guardian_nudge", "system", "approval"]
 """Message types that an agent may receive: also the answer to an approval, which only `answer_approval` sends."""
 
-ApprovalId = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,128}$")]
+ApprovalId = Annotated[
+    str,
+    StringConstraints(
+        pattern=explained(r"^[^\x00-\x1f\x7f]{1,128}$", "1 to 128 characters without control characters")
+    ),
+]
 """The id that an agent's worker gives an approval; unique in its sandbox."""
 
 

@@ -36,7 +36,7 @@ def from_yaml(path: Path | None) -> dict[str, Any]:
         raise ContractError(
             Code.INVALID_FIELD,
             f"settings file {path}: {describe_error(error)}",
-            remedy=f"fix it, or unset {CONFIG_VARIABLE}",
+            remedy=f"correct it, or name another file with `sandherd --config` or {CONFIG_VARIABLE}",
         ) from None
     if not isinstance(document, dict):
         raise ContractError(

@@ -22,6 +22,7 @@ from sandherd.stack.process_monitor import ProcessMonitor, StackPart
 from sandherd.stack.programs import ServiceContext, ServiceProcess
 from sandherd.stack.readiness import read_readiness
 from sandherd.stack.sandboxes import end_sandboxes, ending_seconds
+from sandherd.stack.start_failure import cause_in
 from sandherd.stack.store_guard import StoreGuard, guarded
 
 DATABASE: Final = "sandherd"
@@ -211,7 +212,8 @@ class Stack:
 
     def _waiting_text(self, waiting: Mapping[str, str]) -> str:
         return "\n".join(
-            f"{name}: {detail}\n{self._monitors[name].part.child.last_lines(5)}" for name, detail in waiting.items()
+            f"{name}: {detail}\n{cause_in(self._monitors[name].part.child.last_lines(5))}"
+            for name, detail in waiting.items()
         )
 
     def _http(self, name: str) -> str | None:

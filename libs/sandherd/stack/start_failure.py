@@ -1,12 +1,25 @@
-"""Why a supervisor has ended, for the users of `up`."""
+"""Why a supervisor or a part of its stack has ended, for the users of `up`."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Final
 
 from sandherd.stack.home import Home, read_record
 
 _LAST_LINES: Final = 20
+_PYTHON_ERROR: Final = re.compile(r"(?P<package>(\w+\.)*)\w+(Error|Exception): ")
+
+
+def cause_in(last_lines: str) -> str:
+    """The last lines of a part's log; of a traceback the error alone, without the class if it is not one of Python."""
+    lines = last_lines.splitlines()
+    found = [(number, match) for number, line in enumerate(lines) if (match := _PYTHON_ERROR.match(line))]
+    if not found:
+        return last_lines
+    number, match = found[-1]
+    first = lines[number][match.end() :] if match["package"] else lines[number]
+    return "\n".join([first, *lines[number + 1 :]])
 
 
 def why_ended(home: Home) -> str:

@@ -115,7 +115,8 @@ def resolve(spec: SandboxSpec, menu: SpawnPolicy) -> ResolvedSpec | Refusal:
         return Refusal("its secrets are sealed for another herd, or not those that secret_env names", "spec.sealed")
     profile = menu.profiles.get(spec.profile) if spec.profile else Profile()
     if profile is None:
-        return Refusal(f"there is no profile {spec.profile!r} here; {_choice(menu.profiles)}", "spec.profile")
+        others = _choice(menu.profiles, "no profile is configured")
+        return Refusal(f"there is no profile {spec.profile!r} here; {others}", "spec.profile")
     runtime = spec.runtime or profile.runtime or menu.default_runtime
     unable = _absent(runtime, spec, menu) or _unable(runtime, spec, profile, menu)
     if unable:
@@ -128,18 +129,18 @@ def resolve(spec: SandboxSpec, menu: SpawnPolicy) -> ResolvedSpec | Refusal:
 def _absent(runtime: str, spec: SandboxSpec, menu: SpawnPolicy) -> Refusal | None:
     """Why there is no such runtime here, or None."""
     field = "spec.profile" if spec.profile and not spec.runtime else "spec.runtime"
-    usable = menu.runtimes - menu.unusable.keys()
+    usable = _choice(menu.runtimes - menu.unusable.keys(), "no runtime can be used")
     if runtime not in menu.runtimes:
-        return Refusal(f"there is no runtime {runtime!r} here; {_choice(usable)}", field)
+        return Refusal(f"there is no runtime {runtime!r} here; {usable}", field)
     if runtime in menu.unusable:
-        return Refusal(f"runtime {runtime} can't be used: {menu.unusable[runtime]}; {_choice(usable)}", field)
+        return Refusal(f"runtime {runtime} can't be used: {menu.unusable[runtime]}; {usable}", field)
     return None
 
 
 def _unable(runtime: str, spec: SandboxSpec, profile: Profile, menu: SpawnPolicy) -> Refusal | None:
     """Why this runtime can't run the spec, or None."""
     if spec.image and runtime in menu.imageless:
-        others = _choice(menu.runtimes - menu.imageless)
+        others = _choice(menu.runtimes - menu.imageless, "no runtime here does")
         message = f"runtime {runtime} does not support images"
         return Refusal(f"{message}; {others}", "spec.image")
     if profile.mounts and runtime in menu.mountless:
@@ -193,5 +194,6 @@ def same_as_profile(limits: SandboxLimits, profile: str | None, menu: SpawnPolic
     return kind is not None and limits == menu.limits(kind.limits)
 
 
-def _choice(names: Collection[str]) -> str:
-    return f"there is: {', '.join(sorted(names))}" if names else "nothing is available"
+def _choice(names: Collection[str], absent: str) -> str:
+    """The names there are; without any, `absent` names what is missing."""
+    return f"there is: {', '.join(sorted(names))}" if names else absent

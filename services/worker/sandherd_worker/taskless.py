@@ -11,6 +11,7 @@ from sandherd.telemetry import logs
 from sandherd_worker.access.archive import write_files
 from sandherd_worker.access_server import AccessServer
 from sandherd_worker.emitter import now
+from sandherd_worker.exits import SPOOL
 from sandherd_worker.heartbeat import Heartbeat, measuring
 from sandherd_worker.parts import Parts
 from sandherd_worker.spool_disk import SpoolError
@@ -47,6 +48,9 @@ class TasklessSandbox:
         except SpoolError as error:
             logs.get("taskless").error("events not written to spool", error=str(error))
         await self._access.close()
+        if (trouble := self._parts.spool.trouble) is not None:
+            text = f"the sandbox's events can't be stored: {trouble}"
+            await emitter.emit(AgentError(error=text, phase=SPOOL), use_reserve=True)
         last = AgentShutdown(reason=stop.reason or "complete", timestamp=now())
         await emitter.emit(last, use_reserve=True)
 

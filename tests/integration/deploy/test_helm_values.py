@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from sandherd.contracts.errors import ContractError
 from sandherd.settings import environment_names, load
@@ -157,6 +158,15 @@ def leaves(values: Any) -> Any:
         return
     for one in values.values():
         yield from leaves(one)
+
+
+def test_limit_range_of_the_page_is_valid_by_the_schema() -> None:
+    """It is a list, and what the page shows as one can be copied into the values."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    validator = Draft202012Validator(schema["$defs"]["LimitRange"])
+    (shown,) = re.findall(r"`limitRange` a list.*?`(\[.*?\])`", (ROOT / "docs" / "helm.md").read_text(), re.DOTALL)
+    assert validator.is_valid(yaml.safe_load(shown))
+    assert not validator.is_valid({"max": {"memory": "8Gi"}})
 
 
 def test_every_setting_can_be_given_or_is_the_chart_s() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from sandherd.admin.stack_backup import restore_stack
 from sandherd.client.errors import HerdError
-from sandherd.safe_home import UnsafeHomeError, check_home
+from sandherd.safe_home import CREATED, UnsafeHomeError, check_home
 from sandherd.stack import down, up
 from tests.e2e.line import SANDHERD
 
@@ -89,6 +89,8 @@ def test_home_of_another_user_is_refused(shared: Path, victim: Path, words: tupl
         ("mkdir home/run; touch home/run/state.json", "run", "belongs to user id"),
         ("touch home/logs0; ln -s ../../victim/f home/open/x", "identity/x", "symbolic link"),
         ("mkdir home/pg/data", "postgres/data", "belongs to user id"),
+        ("mkdir home/sandboxes-disks", "sandboxes-disks", "belongs to user id"),
+        ("ln -s ../victim home/repositories", "repositories", "symbolic link"),
     ],
 )
 async def test_part_of_another_user_is_refused(shared: Path, victim: Path, script: str, part: str, reason: str) -> None:
@@ -133,6 +135,7 @@ async def test_own_directories_that_are_too_open_are_closed(shared: Path) -> Non
         wide = [path for path, (_, mode) in seen(home).items() if mode & 0o022 and not Path(path).is_symlink()]
         assert not wide
         check_home(home)  # with all that a running stack has
+        assert {entry.name for entry in home.iterdir()} - {"settings.yaml"} <= CREATED
     finally:
         await down(shared / "mine")
 

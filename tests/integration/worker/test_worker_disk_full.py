@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,20 @@ async def test_silent_agent_on_a_full_disk_fails_with_the_reason(sandbox: Any, d
     sandbox.task("head -c 100000000 /dev/zero >junk 2>/dev/null; sleep 600")
     assert await sandbox.run(HEARTBEAT_INTERVAL="0.2") == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
     check_end(await whole(sandbox))
+
+
+async def test_sandbox_without_a_task_ends_with_the_reason(sandbox: Any, disk: SmallDisk) -> None:
+    """A command fills the disk: what is published last names it."""
+    sandbox.bare()
+    await sandbox.start(HEARTBEAT_INTERVAL="0.2")
+    await sandbox.event("started")
+    with (disk.seen / "work" / "junk").open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+    assert await sandbox.ended() == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
+    error, shutdown = (await sandbox.events())[-2:]
+    assert (error.type, error.data.phase, shutdown.data.reason) == ("agent.error", "spool", "spool")
+    assert "No space left on device" in error.data.error
 
 
 @pytest.mark.agents

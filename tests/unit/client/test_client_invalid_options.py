@@ -56,6 +56,16 @@ COMMAND = ["--", "true"]
         (["status", "--home", "x"], "--home goes before the command: `sandherd --home VALUE status`"),
         (["tasks", "list", "--context", "x"], "`sandherd --context VALUE tasks list`"),
         (["tasklist"], "Did you mean 'tasks'? See `sandherd --help`"),
+        (["tasks", "show", "task-a"], "Did you mean 'get'? See `sandherd tasks --help`"),
+        (["branches", "ls"], "Did you mean 'list'?"),
+        (["ps"], "No such command 'ps'; see `sandherd --help`"),
+        (["tasks", "fly"], "No such command 'fly'; see `sandherd tasks --help`"),
+        (["--config", "/nope.yaml", "status"], "name another file with `sandherd --config` or SANDHERD_CONFIG"),
+        (["budgets", "set"], "there is no limit to set; give --day or --month"),
+        (["budgets", "set", "web"], "there is no limit to set; give --day or --month"),
+        (["tokens", "revoke", "Bad Name"], "`sandherd tokens list`"),
+        (["projects", "show", "Bad Name"], "`sandherd projects list`"),
+        (["approvals", "grant", "sbx-a", ""], "approval_id: it has to be 1 to 128 characters without control"),
         (["secrets", "set", "a", "p4ss"], "a secret's value is no argument, which other users could read"),
     ],
 )
@@ -70,6 +80,14 @@ def test_invalid_value_is_one_sentence_about_the_option(
     assert shown.count("\n") == 1
     for raw in ("Input should", "String should", "Value error", "copy it from"):
         assert raw not in shown
+
+
+def test_unsafe_name_of_an_existing_task_is_to_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also by a command that may be called without one; it gets no remedy for the name of a new task."""
+    assert status_of(["tasks", "cancel", "Bad Name"]) == 2
+    shown = capsys.readouterr().err
+    assert "task 'Bad Name' is not safe" in shown
+    assert "copy it from `sandherd tasks list`" in shown
 
 
 @pytest.mark.parametrize(

@@ -63,12 +63,21 @@ def test_several_matches_are_listed() -> None:
     assert OTHER in raised.value.line
 
 
-@pytest.mark.parametrize("given", ["build", "task-", "task-01kah", "task-01kahu", "sbx-build"])
+@pytest.mark.parametrize("given", ["build", "task-01kahu", "sbx-build"])
 def test_only_beginnings_of_generated_names_are_completed(given: str) -> None:
-    """A name given by a program, an empty variable in a script and a few letters never stand for another task."""
+    """A name given by a program never stands for another task."""
     herd = Known(live=["build-2", "sbx-build-2", TASK, "task-01kahu-2"], past=[])
     assert found(given, herd) == given
     assert herd.requests == 0
+
+
+@pytest.mark.parametrize("given", ["task-", "task-01kah"])
+def test_few_letters_stand_for_no_task_and_show_what_begins_with_them(given: str) -> None:
+    """Nor does an empty variable in a script. A task that has such a name is found, and without matches it is as is."""
+    with pytest.raises(HerdError, match=f"{given} is too short to stand for a task; with it begin: {TASK}$"):
+        found(given, Known(live=["task-2", TASK], past=[]))
+    assert found(given, Known(live=[given, TASK], past=[])) == given
+    assert found(given, Known(live=["task-2"], past=[])) == given
 
 
 def test_only_generated_names_are_matches() -> None:

@@ -1,13 +1,21 @@
 """Remedies of a refusal: for an existing object, and for one that was never created."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 
-from sandherd.client.errors import refused_of
+from sandherd.bus.subscription_consumers import Terms, check_project, free_slot
+from sandherd.cli.commands.subscriptions import with_commands
+from sandherd.cli.exit_status import status_of
+from sandherd.client.errors import HerdError, broken, refused_of
 from sandherd.contracts.commands import CreateSandbox, ExtendSandbox
 from sandherd.contracts.envelope import wrap
-from sandherd.contracts.errors import Code
+from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events.sandbox import SandboxRefused
 
 LIST, GET = "sandherd sandboxes list", "sandherd sandboxes get sbx-a"
@@ -39,3 +47,74 @@ def test_refused_sandbox_suggests_no_inspection(command: str, field: str | None,
     remedy = refused_of(event, command).problem.remedy or ""
     assert says in remedy
     assert (GET in remedy) is (says == GET)
+
+
+class Empty:
+    """A herd without sandboxes and tasks; `codes` has the pages for which a browser would be signed in."""
+
+    def __init__(self) -> None:
+        self.codes: list[str] = []
+
+    async def sandbox(self, name: str) -> NoReturn:
+        raise HerdError.of(Code.NOT_FOUND, f"there is no sandbox {name}", field="sandbox")
+
+    async def task(self, name: str) -> NoReturn:
+        raise HerdError.of(Code.NOT_FOUND, f"there is no task {name}", field="task")
+
+    async def create_code(self, role: str, **_: Any) -> Any:
+        self.codes.append(role)
+        return SimpleNamespace(text="code", view=SimpleNamespace(url="http://127.0.0.1:9", expires_at=None))
+
+
+@pytest.mark.parametrize("target", ["sbx-unknown", "absent"])
+def test_open_of_an_unknown_name_is_that_error_and_makes_no_link(
+    target: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the exit status of `sandboxes get`."""
+    herd = Empty()
+
+    def talk(_ctx: Any, work: Callable[[Any], Awaitable[int]], **_: Any) -> int:
+        async def done() -> int:
+            return await work(herd)
+
+        return asyncio.run(done())
+
+    monkeypatch.setenv("SANDHERD_HOME", str(tmp_path))
+    monkeypatch.setattr("sandherd.cli.session.talk", talk)
+    statuses = [status_of(words) for words in (["open", target, "--print"], ["sandboxes", "get", target])]
+    shown = capsys.readouterr()
+    assert statuses == [1, 1]
+    assert shown.err.count(f"there is no sandbox {'' if 'sbx' in target else 'or task '}{target}; ") == 2
+    assert (shown.out, herd.codes) == ("", [])
+    assert status_of(["open", "--print"]) == 0
+
+
+def _refusal(act: Callable[[], object]) -> HerdError:
+    with pytest.raises(ContractError) as raised:
+        act()
+    return broken(raised.value)
+
+
+def test_refusal_of_a_service_names_no_command_and_the_command_line_adds_it() -> None:
+    """Its reader may be a program in any language."""
+    full = _refusal(lambda: free_slot("mine", [1, 2], Terms(limit=2, ack_wait=30, idle=60)))
+    fleet = _refusal(lambda: check_project("fleet"))
+    for error in (full, fleet):
+        assert "sandherd " not in error.line
+        assert "--" not in error.line
+
+    async def refuse() -> NoReturn:
+        raise full
+
+    with pytest.raises(HerdError) as raised:
+        asyncio.run(with_commands(refuse()))
+    assert raised.value.problem.remedy == (
+        "delete one that is not needed (with `sandherd subscriptions list`, then `sandherd subscriptions delete`)"
+    )
+
+
+def test_message_and_remedy_are_joined_without_a_full_stop_between() -> None:
+    """Some messages are sentences of several lines."""
+    assert HerdError.of(Code.INTERNAL, "it failed.\nThe logs are in /x.", remedy="see them").line == (
+        "it failed. The logs are in /x; see them"
+    )

@@ -1,6 +1,7 @@
 """Installation of an agent's SDK: completely or not at all, exactly as locked, and once."""
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,28 @@ def test_failed_installation_leaves_the_previous_one(tmp_path: Path, lock: Path,
         toolchains.install("claude", directory, lock, environ | {"UV_FAILS": "1"})
     assert python.exists()
     assert [path.name for path in directory.iterdir()] == ["claude"]
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077, 0o777], ids=oct)
+def test_installation_has_its_modes_under_any_umask(
+    tmp_path: Path, lock: Path, environ: dict[str, str], umask: int
+) -> None:
+    """Sandboxes read it with their own user ids; others can neither change it nor list a home created for it."""
+    before = os.umask(umask)
+    try:
+        toolchains.install("claude", tmp_path / "home" / "toolchains", lock, environ)
+    finally:
+        os.umask(before)
+    found = {path.relative_to(tmp_path): path for path in (tmp_path / "home", *(tmp_path / "home").rglob("*"))}
+    modes = {str(name): stat.S_IMODE(path.stat().st_mode) for name, path in found.items()}
+    assert modes == {
+        "home": 0o700,
+        "home/toolchains": 0o755,
+        "home/toolchains/claude": 0o755,
+        "home/toolchains/claude/bin": 0o755,
+        "home/toolchains/claude/bin/python": 0o644,
+        "home/toolchains/claude/sandherd-lock.sha256": 0o644,
+    }
 
 
 def test_harness_command_installs_and_lists(

@@ -1,7 +1,11 @@
 """Outgoing webhooks: where they may be sent, in which order, how often, and with which signature."""
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -9,7 +13,7 @@ from sandherd.client.errors import HerdError
 from sandherd.client.webhooks.addresses import AddressRefusedError, checked_url, is_public, permitted
 from sandherd.client.webhooks.arrival_order import ArrivalOrder
 from sandherd.client.webhooks.delivery import Limits, next_step, secrets_in
-from sandherd.client.webhooks.sender import SendResult, Webhook
+from sandherd.client.webhooks.sender import Sender, SendResult, Webhook
 from sandherd.webhook_signatures import new_secret, signature
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
@@ -31,6 +35,27 @@ def test_only_public_addresses_are_connected_to() -> None:
         assert permitted([address], private=True) == address
     with pytest.raises(AddressRefusedError):
         permitted([], private=True)
+
+
+def test_slow_response_does_not_prolong_a_request() -> None:
+    """A receiver that sends one byte after the other, each in time, has a limit for the whole response."""
+
+    def trickle() -> None:
+        connected, _ = listener.accept()
+        with connected, suppress(ConnectionError):
+            for byte in b"HTTP/1.1 204 No Content\r\n" + b"X-Slow: 1\r\n" * 20 + b"\r\n":
+                connected.sendall(bytes([byte]))
+                Event().wait(0.01)  # this is the slowness, and nothing is waited for
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
+        url = checked_url(f"http://127.0.0.1:{listener.getsockname()[1]}/", private=True)
+        serving = pool.submit(trickle)
+        late = Sender(url, private=True, total_seconds=0.2).send(b"{}", {})
+        assert (late.status, late.reason) == (None, "TimeoutError: no complete response within 0.2 s")
+        serving.result()
+        serving = pool.submit(trickle)
+        assert Sender(url, private=True).send(b"{}", {}).is_accepted
+        serving.result()
 
 
 def test_url_has_tls_and_no_credential() -> None:

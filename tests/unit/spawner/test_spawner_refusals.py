@@ -119,6 +119,22 @@ def test_unavailable_option_is_refused_with_the_available_ones(
     assert says in refused.reason
 
 
+def test_refusal_without_an_alternative_names_what_is_missing() -> None:
+    """A herd without profiles, with no other runtime, and with none that has images."""
+    bare = replace(MENU, profiles={}, runtimes=frozenset({"process"}), imageless=frozenset({"process"}))
+    broken = replace(bare, unusable={"process": "no user namespaces"})
+    found = [
+        terms_of("p1", submit(profile="big"), bare),
+        terms_of("p1", submit(image="debian:12"), bare),
+        terms_of("p1", submit(), broken),
+    ]
+    assert [one.reason for one in found if isinstance(one, Refusal)] == [
+        "there is no profile 'big' here; no profile is configured",
+        "runtime process does not support images; no runtime here does",
+        "runtime process can't be used: no user namespaces; no runtime can be used",
+    ]
+
+
 def test_options_of_a_runtime_are_accepted() -> None:
     """An image and a profile's mounts are accepted by a runtime that supports them."""
     assert given(submit(image="debian:12", profile="filled", runtime="other")).runtime == "other"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sandherd.admin.stack_backup import restore_keys
 from sandherd.bus.identity import HerdIdentity
 from sandherd.bus.identity.deployment import Deployment
 from sandherd.private_files import make_directory, open_log, write_file
@@ -51,6 +52,19 @@ def test_file_and_new_directories_have_their_modes(tmp_path: Path, umask: int) -
 
 def test_file_never_has_a_wider_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every creating call requests 0600, without following links, and only for a new file."""
+    asked = recorded_creations(monkeypatch)
+    before = os.umask(0)
+    try:
+        write_file(tmp_path / "wide", "text", 0o644)
+        os.close(open_log(tmp_path / "log"))
+    finally:
+        os.umask(before)
+    assert asked
+    assert all(mode == 0o600 and flags & os.O_EXCL for flags, mode in asked)
+
+
+def recorded_creations(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The flags and modes of the calls of `os.open` that create a file."""
     asked: list[tuple[int, int]] = []
     real = os.open
 
@@ -60,14 +74,28 @@ def test_file_never_has_a_wider_mode(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return real(path, flags, mode)
 
     monkeypatch.setattr(os, "open", opened)
-    before = os.umask(0)
-    try:
-        write_file(tmp_path / "wide", "text", 0o644)
-        os.close(open_log(tmp_path / "log"))
-    finally:
-        os.umask(before)
-    assert asked
-    assert all(mode == 0o600 and flags & os.O_EXCL for flags, mode in asked)
+    return asked
+
+
+def test_restored_keys_are_private(tmp_path: Path, umask: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At no time are they wider, nor are the directories that are created for the home, whatever the backup's modes."""
+    backup, home = tmp_path / "backup", tmp_path / "deep" / "home"
+    for name in ("identity/root/operator.seed", "creds/alpha.creds"):
+        write_file(backup / name, name, 0o644)
+        (backup / name).parent.chmod(0o755)
+    asked = recorded_creations(monkeypatch)
+    restore_keys(home, backup)
+    assert [mode for _, mode in asked] == [0o600, 0o600]
+    assert modes(tmp_path / "deep") == {
+        "home": 0o700,
+        "home/creds": 0o700,
+        "home/creds/alpha.creds": 0o600,
+        "home/identity": 0o700,
+        "home/identity/root": 0o700,
+        "home/identity/root/operator.seed": 0o600,
+    }
+    assert stat.S_IMODE((tmp_path / "deep").stat().st_mode) == 0o700
+    assert (home / "creds" / "alpha.creds").read_text() == "creds/alpha.creds"
 
 
 def test_foreign_draft_is_not_written_to(tmp_path: Path) -> None:

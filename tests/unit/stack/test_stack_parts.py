@@ -27,6 +27,7 @@ from sandherd.stack.rotation import rotate
 from sandherd.stack.sandboxes import end_sandboxes, ending_seconds
 from sandherd.stack.stack import Stack
 from sandherd.stack.stale_processes import end_leftovers
+from sandherd.stack.start_failure import cause_in
 from sandherd.stack.status import PartStatus
 
 PLACE = ServiceContext(
@@ -233,3 +234,21 @@ def test_phase_of_a_stack_follows_its_parts(
     well = PartStatus(name="nats", pid=1, running=supervised or running, ready=supervised or running)
     parts = [well, PartStatus(name="monitor", pid=2, running=running, ready=ready)]
     assert phase_of(written, parts, supervised=supervised) is found
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        (
+            '  File "registry.py", line 81\n    raise it\nspawner.errors.FailedError: there is no runtime',
+            "there is no runtime",
+        ),
+        ("Traceback\nValueError: bad\ntwo lines", "ValueError: bad\ntwo lines"),
+        ("a.BError: first\nDuring it\nc.DError: second", "second"),
+        ('{"event": "an Error: in it"}\nlast', '{"event": "an Error: in it"}\nlast'),
+        ("", ""),
+    ],
+)
+def test_part_that_ends_at_its_start_is_reported_without_a_traceback(log: str, cause: str) -> None:
+    """The last error is shown; a log without one as it is."""
+    assert cause_in(log) == cause

@@ -90,18 +90,22 @@ def set_budget(
         typer.Argument(metavar="[NAME]", help="The project. Without one: the herd.", callback=_checked_project),
     ] = None,
     *,
-    day: Annotated[str, typer.Option("--day", metavar="LIMITS", help="Of a rolling day: cost=50usd,tokens=20m.")] = "",
-    month: Annotated[str, typer.Option("--month", metavar="LIMITS", help="Of 30 rolling days.")] = "",
+    day: Annotated[
+        str | None, typer.Option("--day", metavar="LIMITS", help="Of a rolling day: cost=50usd,tokens=20m.")
+    ] = None,
+    month: Annotated[str | None, typer.Option("--month", metavar="LIMITS", help="Of 30 rolling days.")] = None,
     output: Output = Format.TABLE,
 ) -> int:
     """Set the budget of a project, or of the herd. Takes an operator's credential.
 
-    A limit that is not given is that of the settings (`SANDHERD_BUDGETS`) again.
+    A limit that is not given is that of the settings (`SANDHERD_BUDGETS`) again; with `--day ""`, all are.
     """
     from sandherd.cli.session import talk_as_operator, where
     from sandherd.client.context import holder
     from sandherd.contracts.names import FLEET
 
+    if day is None and month is None:
+        raise _no_limit()
     credentials = where(ctx, project=name, role="operator").credentials
     by = holder(credentials).name if credentials else None
 
@@ -109,6 +113,14 @@ def set_budget(
         return _show(await herd.set_budget(day=day or None, month=month or None, by=by), output)
 
     return talk_as_operator(ctx, work, project=name or FLEET, create=True)
+
+
+def _no_limit() -> Exception:
+    from sandherd.client.errors import HerdError
+    from sandherd.contracts.errors import Code
+
+    remedy = 'give --day or --month, such as --day cost=50usd; with --day "" all limits are those of the settings again'
+    return HerdError.of(Code.INVALID_FIELD, "there is no limit to set", field="limits", remedy=remedy)
 
 
 def _show(found: "BudgetList", output: Format) -> int:

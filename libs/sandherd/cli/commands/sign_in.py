@@ -41,7 +41,7 @@ def open_(  # one parameter per option
     On a terminal the browser of this machine is opened. Otherwise, and with --print, the link is printed: treat it like
     a password until it was used.
     """
-    from sandherd.cli.names import sandbox_of
+    from sandherd.cli.names import sandbox_view
     from sandherd.cli.render.console import document
     from sandherd.cli.session import talk, where
     from sandherd.client.terminal_text import write_text
@@ -49,7 +49,7 @@ def open_(  # one parameter per option
     context = where(ctx, project=project)
 
     async def work(herd: "Herd") -> int:
-        page = "/" if target is None else f"/sandboxes/{await sandbox_of(herd, target)}"
+        page = "/" if target is None else f"/sandboxes/{(await sandbox_view(herd, target)).sandbox}"
         new = await herd.create_code(checked_role(role), user=_user(context))
         link = f"{_address(context, url or new.view.url)}/sign-in#{urlencode({'code': new.text, 'next': page})}"
         if output.is_json:

@@ -1,6 +1,6 @@
 """`sandherd subscriptions`: create, list, delete. Durable subscriptions of programs to a project's events."""
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 app = group("Durable subscriptions to a project's events: create, list, delete.", "sandherd subscriptions list")
 _BEGINNINGS: Final[dict[str, Literal["new", "all"]]] = {"new": "new", "all": "all"}
+_COMMANDS: Final = {
+    "not_found": "with `sandherd subscriptions list`",
+    "conflict": "with --update or `sandherd subscriptions delete`",
+    "refused": "with `sandherd subscriptions list`, then `sandherd subscriptions delete`",
+}
+"""The commands for what a refusal suggests; the service doesn't know who reads its reply."""
 HEADER = ("NAME", "CONSUMER", "TYPES", "WAITING", "NOT ACKNOWLEDGED", "LAST READ", "SINCE")
 
 
@@ -89,7 +95,7 @@ def create_subscription(  # noqa: PLR0913  # one parameter for each option
     about = [_safe_entity(entity) for entity in entities or []]
 
     def subscribe(herd: "Herd") -> "Awaitable[Subscription]":
-        return herd.subscribe(name, types=wanted, start=begins, entities=about, update=update)
+        return with_commands(herd.subscribe(name, types=wanted, start=begins, entities=about, update=update))
 
     return show_one(ctx, subscribe, project=project, output=output, create=create)
 
@@ -118,7 +124,7 @@ def delete_subscription(ctx: typer.Context, name: Name, project: Project = None,
     from sandherd.cli.session import talk
 
     async def work(herd: "Herd") -> int:
-        found = await herd.unsubscribe(name)
+        found = await with_commands(herd.unsubscribe(name))
         if output.is_json:
             document(output, found)
         else:
@@ -126,6 +132,20 @@ def delete_subscription(ctx: typer.Context, name: Name, project: Project = None,
         return 0
 
     return talk(ctx, work, project=project)
+
+
+async def with_commands(reply: "Awaitable[Any]") -> Any:
+    """The reply; a refusal of it also names the commands for its remedy. Raises `HerdError`."""
+    from sandherd.client.errors import HerdError
+
+    try:
+        return await reply
+    except HerdError as error:
+        problem = error.problem
+        if problem.remedy is None or problem.code not in _COMMANDS:
+            raise
+        remedy = f"{problem.remedy} ({_COMMANDS[problem.code]})"
+        raise HerdError(problem.model_copy(update={"remedy": remedy})) from None
 
 
 def _start(text: str) -> "Literal['new', 'all'] | int | datetime":

@@ -26,6 +26,12 @@ def _given_task(name: str | None) -> str | None:
     return None if name is None else checked_name(name, "name", remedy="or omit --name, for a generated one")
 
 
+def _existing_task(name: str | None) -> str | None:
+    from sandherd.client.errors import checked_name
+
+    return None if name is None else checked_name(name, "task")
+
+
 TaskNameToGive = Annotated[
     str | None,
     typer.Option(
@@ -77,7 +83,7 @@ OptionalTaskName = Annotated[
     typer.Argument(
         metavar="[TASK]",
         help="A task's name, or its unique beginning (`task-` and at least 6 letters).",
-        callback=_given_task,
+        callback=_existing_task,
         autocompletion=task_names,
     ),
 ]

@@ -3,6 +3,9 @@
 import http.client
 import socket
 import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -12,7 +15,9 @@ from sandherd.client.webhooks.addresses import AddressRefusedError, port_of, res
 from sandherd.webhook_signatures import signature
 
 SECONDS: Final = 10.0
-"""Maximum time of each step: to connect, to send, to receive the response's head."""
+"""Maximum time of each step: to connect, to send, to receive a part of the response's head."""
+TOTAL_SECONDS: Final = 30.0
+"""Maximum time from the connection to the end of the response's head, however slowly the receiver sends it."""
 _AGENT: Final = "Sandherd"
 _LONGEST_RETRY: Final = 3600.0
 
@@ -58,33 +63,33 @@ class Webhook:
 class Sender:
     """Sends webhooks to one URL. Its methods block."""
 
-    def __init__(self, url: SplitResult, *, private: bool, seconds: float = SECONDS) -> None:
+    def __init__(
+        self, url: SplitResult, *, private: bool, seconds: float = SECONDS, total_seconds: float = TOTAL_SECONDS
+    ) -> None:
         self._url = url
         self._private = private
         self._seconds = seconds
+        self._total_seconds = total_seconds
         self._tls = ssl.create_default_context() if url.scheme == "https" else None
 
     def send(self, body: bytes, headers: dict[str, str]) -> SendResult:
         """Send it once. The response's body is not read."""
         try:
             address = resolved(self._url, private=self._private)
-            with self._connected(address) as connected:
+            with (
+                socket.create_connection((address, port_of(self._url)), self._seconds) as plain,
+                shut_down_after(plain, self._total_seconds),
+                self._secured(plain) as connected,
+            ):
                 return self._exchange(connected, body, headers)
         except AddressRefusedError as error:
             return SendResult(None, str(error))
         except (OSError, http.client.HTTPException, ValueError) as error:
             return SendResult(None, f"{type(error).__name__}: {error}"[:200])
 
-    def _connected(self, address: str) -> socket.socket:
-        """A connection to this address and no other; TLS is with the host of the URL."""
-        plain = socket.create_connection((address, port_of(self._url)), self._seconds)
-        if self._tls is None:
-            return plain
-        try:
-            return self._tls.wrap_socket(plain, server_hostname=self._url.hostname)
-        except BaseException:  # raised again: the socket is closed
-            plain.close()
-            raise
+    def _secured(self, plain: socket.socket) -> socket.socket:
+        """The connection; TLS is with the host of the URL."""
+        return plain if self._tls is None else self._tls.wrap_socket(plain, server_hostname=self._url.hostname)
 
     def _exchange(self, connected: socket.socket, body: bytes, headers: dict[str, str]) -> SendResult:
         host = self._url.netloc
@@ -99,6 +104,34 @@ class Sender:
         return SendResult(
             response.status, f"status {response.status}", _seconds_of(response.headers.get("Retry-After"))
         )
+
+
+@contextmanager
+def shut_down_after(connected: socket.socket, seconds: float) -> Iterator[None]:
+    """Shut the connection down if this is not left within this time. Raises `TimeoutError` then.
+
+    A time limit of the socket is one of each read: a byte in time, again and again, would have no end.
+    """
+    control, expired = connected.dup(), threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        with suppress(OSError):  # the peer has closed it
+            control.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, expire)
+    timer.start()
+    try:
+        yield
+    except (OSError, http.client.HTTPException):
+        if not expired.is_set():
+            raise
+    finally:
+        timer.cancel()
+        timer.join()
+        control.close()
+    if expired.is_set():  # `http.client` takes the end of the connection for that of the response's head
+        raise TimeoutError(f"no complete response within {seconds:g} s")
 
 
 def _seconds_of(text: Any) -> float | None:

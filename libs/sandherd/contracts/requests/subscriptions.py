@@ -103,7 +103,8 @@ class Subscribe(Request[Subscription]):
     """Only events about these tasks and sandboxes, by their `subject`; about all if the list is empty. A task's agents
     are in sandboxes, which `task.assigned` names."""
     update: bool = Field(default=False, exclude_if=lambda update: not update)
-    """Change types and entities of an existing subscription; it keeps its position."""
+    """Set `types` and `entities` of the existing subscription of this name; it keeps its position, and `start` is not
+    used. If there is none, it is created."""
 
 
 class UnsubscribeResult(Model):

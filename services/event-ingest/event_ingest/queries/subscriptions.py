@@ -99,7 +99,7 @@ class Subscriptions:
                 Code.NOT_FOUND,
                 f"{project} has no subscription {name}",
                 field="name",
-                remedy="see `sandherd subscriptions list`",
+                remedy="list the project's subscriptions",
             )
         for info in same_name:
             await self._delete(info, project)
@@ -198,5 +198,5 @@ def _check_same(existing: Subscription, wanted: tuple[list[str], list[str]]) -> 
         Code.CONFLICT,
         f"{existing.name} exists already, with {', '.join(existing.types) or 'all types'}{about}",
         field="types" if existing.types != wanted[0] else "entities",
-        remedy="change it with --update (`update=True`), delete it first, or use another name",
+        remedy="set `update` to change it, delete it first, or use another name",
     )

@@ -23,6 +23,11 @@ export class ApiError extends Error {
     return this.status === 401;
   }
 
+  /** Whether what was requested does not exist. */
+  get missing(): boolean {
+    return this.status === 404;
+  }
+
   /** Whether the same request may succeed later. */
   get temporary(): boolean {
     return this.status === 0 || this.status === 429 || this.status >= 500;

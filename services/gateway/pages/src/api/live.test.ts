@@ -33,7 +33,7 @@ function stream(...texts: (string | number)[]) {
         resync: (position) => log.push(`resync ${position}`),
         state: (state) => {
           states.push(state);
-          if (state === "signed-out") resolve({ urls, log, states });
+          if (state === "signed-out" || state === "missing") resolve({ urls, log, states });
         },
       },
       "",
@@ -64,6 +64,11 @@ describe("the live stream", () => {
     expect(found.log).toEqual(["ready e-4", "agent.message 7", "ready e-7", "resync f-2"]);
     expect(found.states).toEqual(["live", "reconnecting", "live", "reconnecting", "signed-out"]);
   }, 60_000);
+
+  it("ends if there is no such sandbox", async () => {
+    const found = await stream(0, 404, event("e-1", "ready"));
+    expect([found.urls.length, found.states]).toEqual([2, ["reconnecting", "missing"]]);
+  });
 
   it("waits longer with each attempt, up to 15 s", () => {
     expect([0, 1, 4, 99].map((attempt) => delay(attempt, 1))).toEqual([500, 1000, 8000, 15_000]);

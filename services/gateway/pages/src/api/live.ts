@@ -23,7 +23,7 @@ export interface LiveEvent {
   envelope: Envelope;
 }
 
-export type Connection = "connecting" | "live" | "reconnecting" | "signed-out";
+export type Connection = "connecting" | "live" | "reconnecting" | "signed-out" | "missing";
 
 export interface Listener {
   event?(event: LiveEvent): void;
@@ -48,7 +48,7 @@ const SILENCE = 40_000;
 
 type Fetch = (url: string, options: RequestInit) => Promise<Response>;
 
-/** A stream that reconnects by itself until it is closed. */
+/** A stream that reconnects by itself until it is closed, the session has ended, or its sandbox does not exist. */
 export class LiveStream {
   #position: string;
   #closed = new AbortController();
@@ -79,6 +79,7 @@ export class LiveStream {
         await this.#read();
       } catch (error) {
         if (error instanceof ApiError && error.signedOut) return this.#enter("signed-out");
+        if (error instanceof ApiError && error.missing) return this.#enter("missing");
       }
       if (this.#closed.signal.aborted) return;
       this.#enter("reconnecting");

@@ -1,6 +1,6 @@
 /** The state of the page of one sandbox: what the API states about it, and its history. */
 
-import { get, path, type Reply } from "../api/client";
+import { ApiError, get, path, type Reply } from "../api/client";
 import type { LiveEvent } from "../api/live";
 import { live } from "../shell/live.svelte";
 import type { StoredEvent } from "./events";
@@ -52,6 +52,11 @@ export class SessionState {
     return this.view !== null && ENDED.has(this.view.state);
   }
 
+  /** Whether there is no such sandbox: nothing is read again by itself. */
+  get missing(): boolean {
+    return this.error instanceof ApiError && this.error.missing;
+  }
+
   /** Read and follow the session; the result ends that. */
   start(): () => void {
     const end = live.receive({
@@ -63,7 +68,7 @@ export class SessionState {
     document.addEventListener("visibilitychange", seen);
     void this.load();
     const interval = setInterval(() => {
-      if (!document.hidden && !(this.ended && this.task?.ended_at)) void this.load();
+      if (!document.hidden && !this.missing && !(this.ended && this.task?.ended_at)) void this.load();
     }, INTERVAL);
     return () => {
       this.#stopped = true;
@@ -93,6 +98,7 @@ export class SessionState {
     try {
       this.view = await get<"get_sandbox">(this.#path());
       this.error = null;
+      if (live.connection === "missing") this.reload();
       const [task, monitor] = await Promise.allSettled([
         this.view.task ? get<"get_task">(path("tasks", this.view.task)) : Promise.resolve(null),
         get<"monitored">(this.#path("monitor")),
