@@ -101,12 +101,12 @@ def subjects() -> str:
 
 
 def command_table() -> str:
-    """What each command leads to."""
+    """The events that follow each command, and what happens if it is sent again."""
     rows = (
         (code(command.type), types(one.accepted), types(one.ends), types(one.refused), one.repetition, one.unchanged)
         for command, one in OUTCOMES.items()
     )
-    return table(("command", "accepted", "ended by", "refused", "what identifies it", "no event"), rows)
+    return table(("command", "accepted", "completed", "refused", "what a repetition does", "if no event comes"), rows)
 
 
 def types(events: Iterable[type[EventData]]) -> str:
@@ -294,6 +294,30 @@ def default(field: Any) -> str:
     return "none" if field.default == {} else code(field.default)
 
 
+_PERMISSIONS_SYMBOLS: Final = """| symbol | meaning |
+| --- | --- |
+| `<project>`, `<sandbox>`, … | one token of the subject: the name of the project, of the sandbox, and so on |
+| `*` | any one token |
+| `>` | one or more tokens, up to the end of the subject |
+| `{{name()}}`, `{{tag(project)}}` | the name and the project of the credential, which the broker inserts |
+| `<key>` | the public key of the credential |
+| `sandherd.v1.` | begins every subject of the wire format; the first table omits it |
+| `$JS.API.…` | requests to JetStream, the part of the broker that has the streams |
+| `$KV.<bucket>.<key>` | the entries of a key-value bucket; its stream is `KV_<bucket>` |
+| `_INBOX…` | the subjects of replies; each credential has its own prefix |
+"""
+_PERMISSIONS_LEGEND: Final = """| cell | permission |
+| --- | --- |
+| publishes | to publish on the subject |
+| receives | to subscribe to the subject |
+| reads | to read messages of the subject from the stream that stores them, not to subscribe |
+| empty | none |
+
+A client and a subscriber have these permissions for their own project only, a worker and a joiner (the credential with
+which a new worker requests its own) for their own sandbox only.
+"""
+
+
 def rights() -> str:
     """The permissions of each principal at the broker."""
     granted = {
@@ -311,11 +335,11 @@ def rights() -> str:
         "Permissions",
         "libs/sandherd/bus/auth/permissions.py",
         "The broker enforces the permissions: this is all that each credential can do.\n"
-        "`{{name()}}` and `{{tag(project)}}` are filled in by the broker from the credential itself.\n"
         "[security.md](security.md) describes what that means for a deployment.\n",
+        "## Symbols\n",
+        _PERMISSIONS_SYMBOLS,
         "## Who publishes and receives what\n",
-        "*publishes* and *receives* are by subject, *reads* is from the stream that stores it. A client and a\n"
-        "subscriber can do so in their own project only, a worker and a joiner for their own sandbox only.\n",
+        _PERMISSIONS_LEGEND,
         table(("subject", *(code(principal) for principal in Principal)), map(matrix_row, TABLE)),
         *(part for name, found in granted.items() for part in right(name, found)),
     )

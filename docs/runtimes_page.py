@@ -149,34 +149,44 @@ and `nodev`, and a new session keyring. What it runs sees itself as uid 1000. On
 and `sandherd doctor` as `sandbox host uid`.
 
 The host uids come from `SANDHERD_SANDBOX_UID_FIRST` and `SANDHERD_SANDBOX_UID_COUNT`. The spawner checks at its start
-that the range exists here (`/proc/self/uid_map`) and has nothing of `/etc/passwd`, `/etc/group`, `/etc/subuid` and
-`/etc/subgid`. Reservations are files in `/run/sandherd/uids`, one for each uid, so that no two sandboxes of this host
-share one, whichever spawner they belong to. A spawner that starts removes reservations of sandboxes whose directory is
-gone, unless a process still runs under the uid. Spawners in containers that do not share `/run` need ranges of their
-own.
-Interpreter, packages and toolchains may be in a directory that only root can enter, such as `/root`, but must
-themselves be readable by every user.
+that the range exists on this host (`/proc/self/uid_map`) and contains no id of `/etc/passwd`, `/etc/group`,
+`/etc/subuid` and `/etc/subgid`. Each uid in use is reserved by a file in `/run/sandherd/uids`, so that no two sandboxes
+of this host share one, even of different spawners. A spawner that starts removes reservations of sandboxes whose
+directory no longer exists, unless a process still runs under the uid. Spawners in containers that do not share `/run`
+need ranges of their own.
+
+The Python interpreter, packages and toolchains may be in a directory that only root can enter, such as `/root`, but
+must themselves be readable by every user.
 
 ### Start by fork
 
-The worker of an isolated sandbox is forked from a process that has loaded its modules, the fork server, which the
-spawner starts when it is needed first. `sandherd runtimes` shows that as `START` (`fork`, else `exec`). The first
-sandbox of a spawner takes as long as an exec. Bubblewrap makes the namespaces as before, with a stub in place of the
-worker; a child of the fork server enters the stub's control groups and namespaces, gives up what bubblewrap gives up,
-and becomes the worker. Where that is not possible the stub starts the worker by exec. If the fork server ends, no
-sandbox ends with it, and the next one has a new one; a running `sandherd exec` ends.
+A worker that loads its Python modules itself starts slowly. Therefore the spawner starts one process, the *fork
+server*, that loads the modules once, and forks each worker from it. It is started for the first sandbox, which starts
+as slowly as without it. `START` in `sandherd runtimes` shows whether workers are started by `fork` or by `exec`.
 
-- The fork server is a program of its own, with `PATH`, `LANG` and, if it is set, the worker's `PYTHONPATH` as its
-  environment. It has no memory, variable or descriptor of the spawner, so no secret of it.
-- It reads no request itself: each child begins in the same state, with nothing of another sandbox.
-- Addresses of memory, the canary of the stack and Python's hash seed are the same in all workers of one fork server. An
-  agent can't read the memory of its worker; one that knows an address of its own worker knows it of others, too. Random
-  numbers are not: each worker starts new sequences of Python, OpenSSL and `tempfile`.
-- Between the worker and the first process of the sandbox is a holder, which reports the worker's exit status. It has
+A sandbox starts in three steps:
+
+1. Bubblewrap creates the namespaces of the sandbox and starts a small program in them, the *stub*.
+2. The fork server forks a child. The child joins the control groups and the namespaces of the stub, and drops the same
+   privileges that bubblewrap drops.
+3. The child becomes the worker. If any step fails, the stub starts the worker by exec.
+
+If the fork server ends, running sandboxes continue, and the next sandbox starts a new one. Commands of `sandherd exec`
+that run at this moment end.
+
+What this means for the isolation of sandboxes:
+
+- The fork server is a separate program. Its environment is `PATH`, `LANG` and, if it is set, the worker's `PYTHONPATH`.
+  It has no memory, variable or file descriptor of the spawner, and therefore none of the spawner's secrets.
+- The fork server itself reads no requests. Each child starts in the same state, without data of another sandbox.
+- Memory addresses, the stack canary and Python's hash seed are the same in all workers of one fork server. An agent
+  can't read the memory of its worker; but an address that it learns of its own worker is valid in other workers, too.
+  Random numbers differ: each worker seeds the generators of Python, OpenSSL and `tempfile` again.
+- A *holder* process, between the first process of the sandbox and the worker, reports the worker's exit status. It has
   no capabilities, and processes of the sandbox can neither read nor trace it. On kernels without Landlock scopes
-  (before 6.12) they can trace the stub, and so report another exit status of their own worker.
-- A child that hangs before it becomes a worker delays its own sandbox alone, and ends with it; without control groups
-  as soon as it continues.
+  (before 6.12) they can trace the stub, and so report a false exit status of their own worker.
+- If a child hangs before it becomes a worker, only its own sandbox is delayed. The child ends with the sandbox; without
+  control groups, as soon as it continues.
 
 ### Subordinate uids
 

@@ -34,11 +34,11 @@ _ALLOWED: Final = Permissions(
     publish=(f"{API}.DIRECT.GET.KV_{BUCKET}.>", f"{API}.STREAM.MSG.GET.KV_{BUCKET}", f"$KV.{BUCKET}.>"),
     subscribe=(f"{INBOX}.>",),
 )
-"""To read and write the lists of revoked keys, for a minute."""
+"""To read and write the lists of revoked keys. The credential is valid for a minute."""
 
 
 def _is_own(registrar: Registrar, file: Path, who: Bearer) -> bool:
-    """Whether it is of this herd and has its own private key: a file that only names another's key revokes nothing."""
+    """Whether the credential is of this herd and has its private key: a public key alone can't be revoked."""
     token, seed = parts_of(file.read_text())
     try:
         has_key = Key.from_seed(seed).public == who.public_key
@@ -48,7 +48,7 @@ def _is_own(registrar: Registrar, file: Path, who: Bearer) -> bool:
 
 
 async def revoke_user(url: str, keys: Path, file: Path, patience: float) -> Bearer:
-    """Revoke the credential in a file: its connections are closed, and it connects no more. Raises `HerdError`."""
+    """Revoke the credential in a file: its connections are closed, and new ones are refused. Raises `HerdError`."""
     who = holder(file)
     if who.principal not in PEOPLE:
         raise HerdError.of(Code.REFUSED, f"{file} is the credential of a {who.principal}, not of a user", field="file")

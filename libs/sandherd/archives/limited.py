@@ -31,7 +31,7 @@ class LimitedReader:
 
     @contextmanager
     def content(self) -> Iterator[None]:
-        """Meanwhile, what is read is the content of an entry, not a header."""
+        """Within this context, reads are of the content of an entry, not of a header."""
         self._in_content = True
         try:
             yield

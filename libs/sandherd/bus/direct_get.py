@@ -1,4 +1,4 @@
-"""Reading many messages of a stream with one request and without a consumer (server 2.11: batched direct get)."""
+"""Reads many messages of a stream with one request and without a consumer (server 2.11: batched direct get)."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Reading the last written value, also in a cluster.
+"""Reads the last written value of a key or subject, also in a cluster.
 
 A direct get is the fastest read; any server that has a replica of the stream may respond. A replica that lags responds
 with the previous message or with not found: 31 of 1,500 reads right after a write did. So where a decision depends on
@@ -50,14 +50,17 @@ async def read_record(bus: Bus, kind: type[RecordT], project: str, name: str) ->
 
 
 async def next_message(bus: Bus, stream: str, subject: str, first: int) -> RawStreamMsg:
-    """The first message on a subject from sequence `first` on. Raises `nats.js.errors.NotFoundError` likewise."""
+    """The first message on a subject from sequence `first` on.
+
+    Raises `nats.js.errors.NotFoundError` if there is none.
+    """
     if not bus.clustered:
         return await bus.js.get_msg(stream, first, subject=subject, next=True, direct=True)
     return await _of_leader(bus.js.get_msg(stream, first, subject=subject, next=True))
 
 
 async def next_unchanging_on(bus: Bus, stream: str, subject: str, first: int) -> RawStreamMsg:
-    """The same on an append-only subject: a message that any server returns is correct.
+    """Like `next_message`, on an append-only subject: a message that any server returns is correct.
 
     'Not found' is trusted only from the leader.
     """
@@ -70,7 +73,7 @@ async def next_unchanging_on(bus: Bus, stream: str, subject: str, first: int) ->
 
 
 async def _of_leader(reading: Awaitable[RawStreamMsg]) -> RawStreamMsg:
-    """Raise `NoStreamResponseError` for a missing stream, as a direct get does, and not "no such message"."""
+    """The result of a read. If the stream is missing, raises `NoStreamResponseError`, like a direct get."""
     try:
         return await reading
     except NotFoundError as error:

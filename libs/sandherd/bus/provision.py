@@ -50,7 +50,7 @@ _COMPARED: Final = (
 _REPLICAS: Final = "num_replicas"
 _UNLIMITED: Final = -1
 _NOT_YET: Final = NO_LEADER | {10005, 10039}
-"""And `JSClusterNoPeersErrF` and `JSNotEnabledForAccountErr`, of servers that have just started."""
+"""Errors of servers that have just started: no leader, `JSClusterNoPeersErrF` and `JSNotEnabledForAccountErr`."""
 STORE_BACKOFF: Final = Backoff(base=0.2, cap=1.6, jitter=0)
 STORE_RETRIES: Final = 4
 _STORE_FAILED: Final = "error creating store for stream"

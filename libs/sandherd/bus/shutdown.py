@@ -61,7 +61,7 @@ async def _reported(ending: Coroutine[Any, Any, None]) -> None:
     try:
         await ending
     except (TimeoutError, nats.errors.Error, OSError) as error:  # the connection was lost meanwhile
-        _log.info("connection lost while it was closed", error=repr(error))
+        _log.info("connection lost during close", error=repr(error))
 
 
 def _abort(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""What each command leads to: the events to wait for, those that end it, and what makes a repetition harmless."""
+"""The events that follow each command, and what happens if it is sent again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -59,18 +59,18 @@ Events = tuple[type[EventData], ...]
 
 @dataclass(frozen=True)
 class CommandOutcome:
-    """What a command leads to."""
+    """The events that follow a command, and what happens if it is sent again."""
 
     accepted: Events
     """One of these shows that it was accepted."""
     ends: Events
-    """One of these ends what it began; none if it is done when it is accepted."""
+    """One of these ends the work that it started; none if it is done when it is accepted."""
     refused: Events
     """One of these, with its `command_id`, shows that it is not carried out."""
     repetition: str
-    """What identifies it, so that it may be sent again."""
+    """What happens if it is sent again."""
     unchanged: str
-    """If it is accepted and changes nothing, there is no event: what to request instead, and until it shows what."""
+    """What to request if no event comes: a command that is accepted and changes nothing has none."""
 
 
 _TASK_ENDS: Final[Events] = (TaskCompleted, TaskFailed, TaskCancelled)
@@ -83,85 +83,85 @@ OUTCOMES: Final[Mapping[type[Command], CommandOutcome]] = {
         (TaskSubmitted,),
         _TASK_ENDS,
         (TaskRejected, TaskRefused),
-        "The name of the task: the same `spec` and `submitted_by` are the same task, others are refused (`conflict`).",
-        "Sent again: the task, by `spawner.tasks`.",
+        "With the same name, `spec` and `submitted_by`: it changes nothing. With another `spec` or user: `conflict`.",
+        "A repetition: request the task with `spawner.tasks`.",
     ),
     CancelTask: CommandOutcome(
         (TaskCancelled,),
         (),
         (TaskRefused,),
-        "The `id`: a second command for a task that has ended is refused.",
-        "Sent again: `state` is `cancelled`, by `spawner.tasks`.",
+        "With the same `id`: it changes nothing. With another `id`: refused, because the task has ended.",
+        "A repetition: request the task with `spawner.tasks`, until `state` is `cancelled`.",
     ),
     RetryTask: CommandOutcome(
         (TaskRetryScheduled,),
         _TASK_ENDS,
         (TaskRefused,),
-        "The `id`: a second command for a task that runs again is refused.",
-        "Sent again: `state` is none of the ends, by `spawner.tasks`.",
+        "With the same `id`: it changes nothing. With another `id`: refused, because the task runs again.",
+        "A repetition: request the task with `spawner.tasks`; its `state` is not final.",
     ),
     CreateSandbox: CommandOutcome(
         (SandboxRequested,),
         _SANDBOX_ENDS,
         _SANDBOX_REFUSED,
-        "The name of the sandbox: the same `spec` and `requested_by` are the same sandbox, others are refused.",
-        "Sent again: the sandbox, by `spawner.sandboxes`.",
+        "With the same name, `spec` and `requested_by`: it changes nothing. With another `spec` or user: refused.",
+        "A repetition: request the sandbox with `spawner.sandboxes`.",
     ),
     TerminateSandbox: CommandOutcome(
         (SandboxStopping,),
         _SANDBOX_ENDS,
         _SANDBOX_REFUSED,
-        "The state: an ending sandbox is unchanged. One that has ended is refused, except for the `id` that ended it.",
-        "It ends already: wait for the events that end it, or for `state` by `spawner.sandboxes`.",
+        "While the sandbox ends: it changes nothing. After it has ended: refused, unless the `id` is the same.",
+        "It is already ending: wait for an event under *completed*, or request its `state` with `spawner.sandboxes`.",
     ),
     PauseSandbox: CommandOutcome(
         (SandboxPaused,),
         (),
         _SANDBOX_REFUSED,
-        "The state: nothing happens to a sandbox that is paused.",
-        "It is paused already: `state` is `paused`, by `spawner.sandboxes`.",
+        "On a paused sandbox: it changes nothing.",
+        "It was paused before: request its `state` with `spawner.sandboxes`, until it is `paused`.",
     ),
     ResumeSandbox: CommandOutcome(
         (SandboxResumed,),
         (),
         _SANDBOX_REFUSED,
-        "The state: nothing happens to a sandbox that is not paused.",
-        "It runs, or was about to be paused: `state` is `running`, by `spawner.sandboxes`.",
+        "On a sandbox that is not paused: it changes nothing.",
+        "It was not paused: request its `state` with `spawner.sandboxes`, until it is `running`.",
     ),
     ExtendSandbox: CommandOutcome(
         (SandboxExtended,),
         (),
         _SANDBOX_REFUSED,
-        "The time: nothing happens to a sandbox that lives that long already.",
-        "It lives that long already: `expires_at` is not before the wanted time, by `spawner.sandboxes`.",
+        "If the sandbox already expires at that time or later: it changes nothing.",
+        "Request its `expires_at` with `spawner.sandboxes`: it is the requested time or later.",
     ),
     SendMessage: CommandOutcome(
         (MessageQueued,),
         (MessageAcknowledged, MessageExpired, MessageRejected),
         _MESSAGE_REFUSED,
-        "The name of the message: the same content is the same message, another one is refused (`conflict`).",
-        "Sent again: the message's earlier events, by `event-ingest.events`.",
+        "With the same name and content: it changes nothing. With other content: `conflict`.",
+        "A repetition: request the events of the message with `event-ingest.events`.",
     ),
     AnswerApproval: CommandOutcome(
         (ApprovalGranted, ApprovalDenied),
         (),
         _MESSAGE_REFUSED,
-        "The name of the message: the first answer counts. Another content under that name is refused (`conflict`).",
+        "It changes nothing: the first answer counts. With the same name and other content: `conflict`.",
         "Sent again: the approval's `state`, by `event-ingest.approvals`.",
     ),
     RequestApproval: CommandOutcome(
         (ApprovalRequested,),
         (ApprovalGranted, ApprovalDenied, ApprovalExpired),
         (MessageRefused,),
-        "The `approval_id`: a second request with it is the same approval.",
+        "With the same `approval_id`: it changes nothing.",
         "Sent again: the approval's `state`, by `event-ingest.approvals`.",
     ),
     WithdrawApproval: CommandOutcome(
         (ApprovalExpired,),
         (),
         (MessageRefused,),
-        "The state: a decided approval is unchanged.",
-        "It is decided already: the approval's `state`, by `event-ingest.approvals`.",
+        "If the approval is decided: it changes nothing.",
+        "The approval was decided before: request its `state` with `event-ingest.approvals`.",
     ),
     MuteRule: CommandOutcome(
         (MonitorRuleMuted,),

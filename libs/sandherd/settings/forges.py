@@ -34,10 +34,10 @@ class ForgeSettings(BaseModel):
     """
 
     forges: Annotated[list[ForgeAddress], Names, NONE, Env("SANDHERD_FORGES")] = []
-    """Further forges by kind and URL, as `gitlab=https://git.example.com,gitea=https://example.com/git`; the kinds are
-    github, gitlab, gitea and forgejo."""
+    """Further forges by kind and URL, such as `gitlab=https://git.example.com,gitea=https://example.com/git`; the kinds
+    are github, gitlab, gitea and forgejo."""
     forge_tokens: Annotated[Path | None, Env("SANDHERD_FORGE_TOKENS")] = None
-    """A folder with a file for each forge, whose content is a token: named by the host, as `git.example.com`, or
+    """A folder with a file for each forge, whose content is a token: named by the host, such as `git.example.com`, or
     `git.example.com_8443` with a port."""
     github_app_id: Annotated[AppId | None, Env("SANDHERD_GITHUB_APP_ID")] = None
     """The id or client id of a GitHub App, whose tokens are limited to one repository and an hour."""

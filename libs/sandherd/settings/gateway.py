@@ -67,7 +67,7 @@ class GatewaySettings(BaseModel):
     oidc_groups_claim: Annotated[str, Env("SANDHERD_OIDC_GROUPS_CLAIM")] = "groups"
     """The claim of an ID token that lists the groups of a user."""
     oidc_grants: Annotated[list[Grant], Names, NONE, Env("SANDHERD_OIDC_GRANTS")] = []
-    """What the members of groups may do, as `engineers=payments:work,leads=payments:operate`. A user without any
+    """What the members of groups may do, such as `engineers=payments:work,leads=payments:operate`. A user without any
     of these groups can't sign in; of several roles in a project the highest applies."""
     gateway_requests_per_second: Annotated[Positive, Env("SANDHERD_GATEWAY_REQUESTS_PER_SECOND")] = 50
     """Maximum rate of the requests with one access token, at one replica, and of those to sign in from one address; a

@@ -78,7 +78,7 @@ ProxyUrl = Annotated[
         max_length=300,
         pattern=explained(
             r"^https?://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?/?$",
-            "a URL without a path, as http://127.0.0.1:9402",
+            "a URL without a path, such as http://127.0.0.1:9402",
         ),
     ),
 ]
@@ -86,7 +86,8 @@ ListenAddress = Annotated[
     str,
     StringConstraints(
         pattern=explained(
-            r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}$", "an address and a port, as 127.0.0.1:9402 or [::1]:9402"
+            r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}$",
+            "an address and a port, such as 127.0.0.1:9402 or [::1]:9402",
         )
     ),
 ]
@@ -106,8 +107,8 @@ class RepositorySettings(BaseModel):
     repository_approval: Annotated[list[str], Names, NONE, Env("SANDHERD_REPOSITORY_APPROVAL")] = list(_APPROVED)
     """Paths, as in .gitignore, whose changes a user has to approve before a branch is pushed."""
     branch_prefixes: Annotated[list[BranchPrefix], Names, Env("SANDHERD_BRANCH_PREFIXES")] = list(BRANCH_PREFIXES)
-    """The prefixes of names of branches, in their order, as `bugfix=fix|bug,feature`: a task has the first one with a
-    word that is in its title. The last one may have no words: it is for any other title; without it, `feature` is."""
+    """The prefixes of branch names, in their order, such as `bugfix=fix|bug,feature`: a branch gets the first one that
+    has a word of the task's title. The last one may have no words: it is for any other title, or else `feature`."""
     max_repository_mb: Annotated[int, Env("SANDHERD_MAX_REPOSITORY_MB"), Field(ge=1, le=1_048_576)] = 4096
     """Maximum size of the spawner's mirror of a repository."""
     max_mirrors: Annotated[int, Env("SANDHERD_MAX_MIRRORS"), Field(ge=1, le=100_000)] = 100
@@ -129,8 +130,8 @@ class RepositorySettings(BaseModel):
     """How long a mirror that no live branch needs stays after its last use."""
 
     git_proxy_url: Annotated[ProxyUrl | None, Env("SANDHERD_GIT_PROXY_URL")] = None
-    """The git proxy as sandboxes reach it, as `http://127.0.0.1:9402`: tasks with `git_proxy` fetch and push by it. If
-    unset, there is none."""
+    """The URL at which sandboxes reach the git proxy, such as `http://127.0.0.1:9402`: tasks with `git_proxy` fetch and
+    push by it. If unset, there is none."""
     git_proxy_listen: Annotated[ListenAddress, Env("SANDHERD_GIT_PROXY_LISTEN")] = "127.0.0.1:9402"
     """The address on which the spawner serves the git proxy, if `git_proxy_url` is set: by HTTP, without TLS."""
 
@@ -138,8 +139,8 @@ class RepositorySettings(BaseModel):
     """The file with the private key of SSH, Ed25519 or RSA without a passphrase, that commits of sandboxes are signed
     with if `signing_committer` is set; it is read for each use. No sandbox gets it."""
     signing_committer: Annotated[Committer | None, Env("SANDHERD_SIGNING_COMMITTER")] = None
-    """The committer of signed commits, as `NAME <ADDRESS>`; their author is the agent. A forge shows them as verified
-    if the address is one of the account that has the public key. If unset, commits are not signed."""
+    """The committer of signed commits, in the form `NAME <ADDRESS>`; their author is the agent. A forge shows them as
+    verified if the address is one of the account that has the public key. If unset, commits are not signed."""
 
     @field_validator("branch_prefixes", mode="after")
     @classmethod

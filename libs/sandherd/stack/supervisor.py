@@ -83,7 +83,7 @@ class Supervisor:
                 self._stack.write_context()
                 self._untold = False
             if repaired := self._stack.repair_files():
-                _log.warning("deleted files written again", missing=", ".join(repaired))
+                _log.warning("deleted files of the stack restored", missing=", ".join(repaired))
             rotate(self._home.logs)
         except (OSError, ValueError) as error:
             # Retried at the next interval: a full disk or a damaged file must not end the stack.

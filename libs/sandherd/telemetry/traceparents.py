@@ -23,8 +23,8 @@ class TraceContext(NamedTuple):
 def new_traceparent() -> str:
     """A new trace, for where there is none.
 
-    No span with this id is exported, except that of a task or sandbox that begins the trace: `is_untold` recognizes the
-    id because it is the second half of the trace's.
+    Its span id is the second half of the trace id, by which `is_untold` recognizes it. The only span that is exported
+    with this id is that of the task or sandbox that begins the trace.
     """
     trace = secrets.token_hex(16)
     return f"00-{trace}-{trace[16:]}-01"

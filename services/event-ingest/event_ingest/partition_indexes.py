@@ -113,7 +113,7 @@ async def create_missing(connection: Connection, now: datetime) -> bool:
         for name, statements in (*named, *await missing_term_indexes(connection, now)):
             for statement in statements:
                 await connection.execute(statement)
-            _log.info("index of a partition created", index=name)
+            _log.info("partition index created", index=name)
     finally:
         if not connection.is_closed():
             await connection.execute("select pg_advisory_unlock($1)", _LOCK)
@@ -141,5 +141,5 @@ class PartitionIndexes:
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             if classify_error(error) is None and not isinstance(error, asyncpg.PostgresError):
                 raise
-            _log.warning("index of a partition not created, trying again", error=str(error)[:200])
+            _log.warning("partition index not created, retrying", error=str(error)[:200])
             return False

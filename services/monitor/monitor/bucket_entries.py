@@ -1,4 +1,4 @@
-"""Entries of buckets by direct reads: every entry that is in a bucket, then each change, in the order of revisions.
+"""Reads key-value buckets with direct gets: first all entries, then each change, in the order of revisions.
 
 The monitor's credential may create no consumer, so it can't use a watch of nats-py.
 """
@@ -21,7 +21,7 @@ _POLL: Final = 0.5
 _BATCH: Final = 500
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _EMPTY_READS: Final = 3
-"""After this number, what is missing has expired: a replica may lag behind its leader."""
+"""After this many empty reads, missing revisions have expired. One does not show it: a replica may lag its leader."""
 _EMPTY_PAUSE: Final = 0.1
 FAULTS: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, KeyError, ValueError)
 _log: Final = logs.get("budgets")
@@ -74,7 +74,7 @@ class BucketReader:
 class BucketWatch:
     """Calls `on_entry` with the parts of each entry.
 
-    One that expires, or was deleted while it did not follow, is not reported.
+    Not reported: an entry that expires, and one that is deleted while the watch does not run.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class BucketWatch:
             await asyncio.sleep(_POLL)
 
     async def catch_up(self) -> datetime:
-        """Return when everything that is now in the bucket was reported, with the broker's time of the request.
+        """Wait until all entries that are in the bucket now are reported. Returns the broker's time of the request.
 
         Raises one of `FAULTS`.
         """

@@ -140,7 +140,7 @@ class Enforcement:
             step = decision.steering.step
             decided = await self._actions.publish_decision(state, decision.steering, now)
             if decided is None:
-                _log.info("decision stored already, not repeated", sandbox=state.sandbox, rule=rule)
+                _log.info("decision already stored, not repeated", sandbox=state.sandbox, rule=rule)
                 return
             self.herd.fold_own(key, decided)
         _log.info("pattern found in an agent's behaviour", sandbox=state.sandbox, rule=rule, step=step)

@@ -1,7 +1,7 @@
-"""Repeated calls among others: for each of the last different calls, how often it was repeated. Pure.
+"""Counts repetitions of each of the last different calls, also with other calls in between. Pure.
 
-A call is repeated if it is at most `MAX_GAP` calls after the one before, and no file got a new content meanwhile. Calls
-of one batch count once, as their results can't have been read before the last of them was requested.
+A call is a repetition if it is at most `MAX_GAP` calls after an equal one, and no file got new content in between.
+Calls of one batch count once, as their results can't have been read before the last of them was requested.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MAX_GAP: Final = 8
 MAX_IDS: Final = 4
 """Maximum events remembered of each call."""
 PAUSE: Final = 30.0
-"""What a call comes after, or takes, that waits for something, in seconds."""
+"""A call that takes this long, or begins this long after the previous one, waits for something. In seconds."""
 _PAUSE: Final = timedelta(seconds=PAUSE)
 
 
@@ -41,7 +41,7 @@ class Row:
     polls: bool = False
     count: int = 1
     gap: int = 1
-    """The largest distance between two of them: 1 if no other call is between."""
+    """The largest distance between two consecutive ones: 1 if there is no other call in between."""
     paused: int = 0
     """How many of them took long, or came after a pause."""
     evidence: tuple[UUID, ...] = ()
@@ -49,7 +49,7 @@ class Row:
 
     @property
     def key(self) -> str:
-        """The same for equal calls with equal results, and no edit between."""
+        """Equal for equal calls with equal results and no edit in between."""
         return f"{self.call} {self.edits} {self.result}"
 
     @property
@@ -82,7 +82,7 @@ class Rows:
         return max(reversed(self.rows), key=lambda row: row.count, default=None)
 
     def with_row(self, row: Row | None, call: EndedCall) -> "Rows":
-        """After a call that has this row now, or none."""
+        """The rows after `call`. `row`: the new row of the call; None if it has none."""
         oldest, digest = self.place + 1 - MAX_GAP, call.digest
         rows = [one for one in self.rows if one.place >= oldest and one.call != digest]
         if row is not None:
@@ -91,7 +91,7 @@ class Rows:
 
 
 def first(part: Rows, call: EndedCall, edits: int) -> Row:
-    """The row of a call that repeats none."""
+    """The row of a call that is not a repetition."""
     return Row(
         *(call.digest, call.result, call.tool, call.number, call.at, call.number, part.place + 1, edits, call.lines),
         call.polls,

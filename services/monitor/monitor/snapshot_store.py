@@ -188,7 +188,7 @@ class SnapshotStore:
             manifest, _ = stored[place]
             pieces = [piece_key(place, manifest.generation, number) for number in range(manifest.pieces)]
             await self._empty([manifest_key(place), *pieces])
-            _log.info("snapshot of another number of partitions deleted", partitions=place.total)
+            _log.info("snapshot for a different number of partitions deleted", partitions=place.total)
 
     async def _empty(self, subjects: Iterable[str]) -> None:
         for subject in subjects:
@@ -217,4 +217,4 @@ def _place_of(subject: str) -> PartitionId | None:
 
 
 def _log_dropped(rule: str, count: int) -> None:
-    _log.warning("rule's part of the snapshot dropped", rule=rule, sandboxes=count)
+    _log.warning("state of a rule in the snapshot discarded", rule=rule, sandboxes=count)

@@ -53,7 +53,7 @@ from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.paths import mirrors_folder
 from spawner.repositories.requirements import problems
 from spawner.runtime_health import reach
-from spawner.runtimes.contract import Runtime, able
+from spawner.runtimes.contract import Runtime, capabilities_of
 from spawner.runtimes.factory import WORKER
 from spawner.runtimes.registry import enter_namespace, open_runtimes
 from spawner.sandboxes.abused_credentials import AbusedCredentials
@@ -197,7 +197,7 @@ class Spawner:
             rules=self._rules(),
             settled=event_barrier(bus),
         )
-        menu, queue = SpawnPolicy.of(self._settings, able(runtimes)), follow(live, self._settings)
+        menu, queue = SpawnPolicy.of(self._settings, capabilities_of(runtimes)), follow(live, self._settings)
         admission = Admission(bus, live, queue.capacity.exhausted_limit)
         pool, reconciler = Pool(live, menu), SandboxReconciler(live, lease, steps)
         return Core(live, lease, minter, runtimes, menu, queue, admission, pool, reconciler)

@@ -75,11 +75,11 @@ class SpawnPolicy:
             constraints=settings.constraints,
             usual_ttl=min(settings.max_age, settings.max_ttl),
             max_ttl=settings.max_ttl,
-            imageless=frozenset(name for name, able in runtimes.items() if not able.images),
-            mountless=frozenset(name for name, able in runtimes.items() if not able.mounts),
-            volumes_only=frozenset(name for name, able in runtimes.items() if able.volumes_only),
-            coreless=frozenset(name for name, able in runtimes.items() if able.cores == NOT_ENFORCED),
-            unusable={name: able.unusable for name, able in runtimes.items() if able.unusable},
+            imageless=frozenset(name for name, one in runtimes.items() if not one.images),
+            mountless=frozenset(name for name, one in runtimes.items() if not one.mounts),
+            volumes_only=frozenset(name for name, one in runtimes.items() if one.volumes_only),
+            coreless=frozenset(name for name, one in runtimes.items() if one.cores == NOT_ENFORCED),
+            unusable={name: one.unusable for name, one in runtimes.items() if one.unusable},
         )
 
     def with_defaults(self, of_project: ProjectDefaults) -> Self:

@@ -54,7 +54,7 @@ class Attempt:
         self._calls = CallAnnotations()
         self._failure: AgentEnd | None = None
         self._harness: Harness | None = None
-        self._lingering = self._parted = False
+        self._lingering = self._agent_ended = False
         self._turns = 1
         self._began = asyncio.get_running_loop().time()
 
@@ -131,7 +131,7 @@ class Attempt:
         if ended.error_type is None and self._spec.linger_seconds > 0 and harness.follows_up:
             await self._tracker.scan()
         else:
-            await self._part(harness)
+            await self._end_agent(harness)
         return ended
 
     def _make_harness(self) -> Harness:
@@ -158,9 +158,9 @@ class Attempt:
     def _grace(self) -> float:
         return self._who.stop_grace * _AGENTS_SHARE_OF_GRACE
 
-    async def _part(self, harness: Harness) -> None:
+    async def _end_agent(self, harness: Harness) -> None:
         """End the agent, if it still runs; it gets no more messages, and its files are scanned a last time."""
-        self._parted = True
+        self._agent_ended = True
         self._inbox.close("the agent has ended and takes no follow-up")
         if harness.follows_up:
             await self._unless_stopped(harness, harness.stop(_TIME_TO_LEAVE))
@@ -192,8 +192,8 @@ class Attempt:
         if self._heartbeat.status == "waiting":
             await self._wait_openly()
         await self._stop.wait()
-        if self._harness is not None and not self._parted:
-            await self._part(self._harness)
+        if self._harness is not None and not self._agent_ended:
+            await self._end_agent(self._harness)
         await self._branch.save()
         await self._save_work(wanted=self._spec.keep_work)
 

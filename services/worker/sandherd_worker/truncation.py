@@ -1,4 +1,4 @@
-"""Makes an event fit: content that is too large is stored as an artifact, and its beginning stays in the event."""
+"""Limits the size of an event: content that is too large is stored as an artifact, its beginning stays in the event."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ NARROW: Final = SizeBudget(string=2048, beginning=1024, structure=4096)
 
 @dataclass
 class TruncatedFields:
-    """The fields as they fit, and the references to stored content, by its path (`input.content`)."""
+    """The fields after truncation, and references to the stored content, by its path in the event (`input.content`)."""
 
     fields: dict[str, Any]
     artifacts: dict[str, Any] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class _Truncation:
         return value
 
     def lighten(self, cut: Any, whole: Any, place: str) -> Any:
-        """A structure that is still too large is stored as JSON; an empty one of its type stays."""
+        """Store a structure that is still too large as JSON, and return an empty structure of its type instead."""
         if not isinstance(cut, dict | list) or not exceeds(cut, self._budget.structure):
             return cut
         document = json.dumps(whole, ensure_ascii=False, default=str)

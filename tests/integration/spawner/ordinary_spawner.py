@@ -29,8 +29,8 @@ async def main(settings: Settings, words: list[str]) -> None:
         done = await act(runtime, *words) if words else None
     finally:
         await runtime.close()
-    able = runtime.capabilities
-    print(json.dumps([able.isolation, able.host_uid, list(able.gaps), runtime.refusal, done]))
+    capabilities = runtime.capabilities
+    print(json.dumps([capabilities.isolation, capabilities.host_uid, list(capabilities.gaps), runtime.refusal, done]))
 
 
 async def act(runtime: ProcessRuntime, what: str, name: str) -> str | None:

@@ -20,7 +20,7 @@ from sandherd.stack.broker import Broker
 from spawner.access.request_handlers import ANSWERED, make_handlers
 from spawner.harness_plugins import HarnessPlugins
 from spawner.live_state import LiveState
-from spawner.runtimes.contract import Runtime, able
+from spawner.runtimes.contract import Runtime, capabilities_of
 from spawner.sandboxes.record import SandboxRecord
 from spawner.spec_resolution import SpawnPolicy
 from tests.patience import PATIENCE
@@ -51,7 +51,7 @@ async def access_room(
             service.bus,
             live,
             wanted,
-            menu=SpawnPolicy.of(wanted, able(runtimes or {})),
+            menu=SpawnPolicy.of(wanted, capabilities_of(runtimes or {})),
             runtimes=runtimes or {},
             harnesses=HarnessPlugins().names,
             secrets_key="a-key",

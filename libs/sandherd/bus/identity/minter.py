@@ -1,6 +1,6 @@
-"""Minting credentials: for sandboxes by the spawner; for services, clients and operators during set-up.
+"""Creates credentials: for sandboxes by the spawner; for services, clients and operators during set-up.
 
-Every name is checked here again: with a `*` as a user's name the worker's template would cover every sandbox.
+Every name is checked here again: a worker named `*` would get the permissions for every sandbox.
 """
 
 from collections.abc import Callable, Mapping
@@ -65,7 +65,7 @@ class Minter:
         return credentials_text(token, key.seed)
 
     def joiner_key(self, project: str, sandbox: str, serial: int) -> str:
-        """The public key of those credentials, for revocation."""
+        """The public key of the joiner credentials with this serial number, for revocation."""
         return self._joiner(project, sandbox, serial).public
 
     def _joiner(self, project: str, sandbox: str, serial: int) -> Key:

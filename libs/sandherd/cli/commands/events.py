@@ -20,7 +20,11 @@ AUDIT_EXAMPLE = example("sandherd audit", "sandherd audit sbx-01kahc5x3tf8b9n2m4
 
 Kinds = Annotated[
     list[str] | None,
-    typer.Option("--type", metavar="TYPE", help="Only these event types, as agent.tool_use or agent; repeatable."),
+    typer.Option(
+        "--type",
+        metavar="TYPE",
+        help="Only these event types, such as agent.tool_use or agent; repeatable.",
+    ),
 ]
 Since = Annotated[
     str | None, typer.Option("--since", metavar="WHEN", help="Only events since then: 10m, 2h, or ISO 8601.")

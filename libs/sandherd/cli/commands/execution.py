@@ -132,7 +132,9 @@ def port_forward(
     sandbox: SandboxOrTask,
     ports: Annotated[
         list[str],
-        typer.Argument(metavar="[LOCAL:]REMOTE…", help="Ports, as in 8080:80; without LOCAL the same, `:80` any free."),
+        typer.Argument(
+            metavar="[LOCAL:]REMOTE…", help="Ports: 8080:80; without LOCAL the same port, with `:80` any free one."
+        ),
     ],
     *,
     project: Project = None,

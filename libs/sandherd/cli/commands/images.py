@@ -88,14 +88,15 @@ def write_context(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
     *,
     python: Annotated[
-        str | None, typer.Option("--python", metavar="VERSION", help="3.11, 3.12 or 3.13 [default: as this Python].")
+        str | None,
+        typer.Option("--python", metavar="VERSION", help="3.11, 3.12 or 3.13 [default: of this Python]."),
     ] = None,
     libc: Annotated[
         str | None,
-        typer.Option("--libc", metavar="NAME", help="gnu (Debian) or musl (Alpine) [default: as this machine]."),
+        typer.Option("--libc", metavar="NAME", help="gnu (Debian) or musl (Alpine) [default: that of this machine]."),
     ] = None,
     machine: Annotated[
-        str | None, typer.Option("--machine", metavar="NAME", help="x86_64 or aarch64 [default: as this machine].")
+        str | None, typer.Option("--machine", metavar="NAME", help="x86_64 or aarch64 [default: that of this machine].")
     ] = None,
     harnesses: WithSdks = None,
     target: Target = "source",

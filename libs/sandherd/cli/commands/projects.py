@@ -133,7 +133,7 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     permit: Permit = None,
     output: Output = Format.TABLE,
 ) -> int:
-    """Create a project with limits and defaults. What is not given is as in the herd's settings.
+    """Create a project with limits and defaults. What no option sets is taken from the herd's settings.
 
     Creating the same project again changes nothing, with exit status 0; with other limits or defaults it is an error.
     """

@@ -148,7 +148,11 @@ def run(  # noqa: PLR0913  # one parameter per option
     ] = None,
     deadline: Annotated[
         str | None,
-        typer.Option("--deadline", metavar="WHEN", help="When it should be done; affects scheduling: 2h, or ISO 8601."),
+        typer.Option(
+            "--deadline",
+            metavar="WHEN",
+            help="When the task should be done, for scheduling: 2h, or ISO 8601.",
+        ),
     ] = None,
     depends_on: Annotated[
         list[str] | None,
@@ -167,7 +171,9 @@ def run(  # noqa: PLR0913  # one parameter per option
     ] = None,
     retry_also: Annotated[
         list[ErrorType] | None,
-        typer.Option("--retry-also", metavar="ERROR", help="Also retry after this error, as exit_status; repeatable."),
+        typer.Option(
+            "--retry-also", metavar="ERROR", help="Another error to retry after, such as exit_status; repeatable."
+        ),
     ] = None,
     on_retry: Annotated[
         OnRetry,

@@ -33,7 +33,7 @@ def up(
 ) -> int:
     """Start the local stack: broker, database and services.
 
-    What runs already is left as it is. With three nats-servers any one may fail: each stores everything.
+    Parts that run already are not restarted. With three nats-servers, each stores all data, and one of them may fail.
     """
     place = local_stack()
 

@@ -56,7 +56,11 @@ def create_subscription(  # noqa: PLR0913  # one parameter for each option
     *,
     kinds: Annotated[
         list[str] | None,
-        typer.Option("--type", metavar="TYPE", help="Only these event types, as agent.tool_use or agent; repeatable."),
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="Only these event types, such as agent.tool_use or agent; repeatable.",
+        ),
     ] = None,
     start: Annotated[
         str,

@@ -25,7 +25,9 @@ Ask = Annotated[
 Deny = Annotated[list[str] | None, typer.Option("--deny", metavar="TOOL", help="Do not allow this tool; repeatable.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Set another field of the harness, as max_turns=20; repeatable."),
+    typer.Option(
+        "--set", metavar="FIELD=VALUE", help="Another field of the harness, such as max_turns=20; repeatable."
+    ),
 ]
 Resume = Annotated[
     str | None,

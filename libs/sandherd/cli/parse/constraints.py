@@ -17,17 +17,19 @@ class DefaultConstraint(StrEnum):
 
 ForbidPath = Annotated[
     list[str] | None,
-    typer.Option("--forbid-path", metavar="GLOB", help="A path that the agent must not write; repeatable."),
+    typer.Option("--forbid-path", metavar="GLOB", help="Path that the agent must not write; repeatable."),
 ]
 ForbidCommand = Annotated[
     list[str] | None,
     typer.Option(
-        "--forbid-command", metavar="PATTERN", help="A command that it must not run, as 'npm publish'; repeatable."
+        "--forbid-command",
+        metavar="PATTERN",
+        help="Command that the agent must not run, such as 'npm publish'; repeatable.",
     ),
 ]
 Permit = Annotated[
     list[DefaultConstraint] | None,
-    typer.Option("--permit", help="A constraint of every agent that does not apply; repeatable."),
+    typer.Option("--permit", help="Default constraint that does not apply to this task; repeatable."),
 ]
 
 

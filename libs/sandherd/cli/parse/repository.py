@@ -83,8 +83,8 @@ GitProxy = Annotated[
     bool | None,
     typer.Option(
         "--git-proxy/--no-git-proxy",
-        help="Let git in the sandbox fetch from the repository and push the branch [default: as the project's default "
-        "repository].",
+        help="Let git in the sandbox fetch from the repository and push the branch [default: that of the project's "
+        "default repository].",
         show_default=False,
     ),
 ]

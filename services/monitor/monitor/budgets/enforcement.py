@@ -64,7 +64,7 @@ class BudgetEnforcement:
                 await self.work(now)
                 self._meters.count("sandherd_budget_passes_total", result="failed" if self._is_partial else "ok")
             except LeaseLostError:
-                _log.info("lease lost, budgets are another replica's")
+                _log.info("lease lost, budget checks stopped")
             except (BusError, *FAULTS) as error:
                 self._meters.count("sandherd_budget_passes_total", result="failed")
                 _log.warning("budgets not checked, retrying", error=repr(error))

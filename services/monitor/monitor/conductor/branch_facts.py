@@ -53,7 +53,7 @@ class Branches:
 
     def __init__(self) -> None:
         self._facts: OrderedDict[BranchKey, BranchFacts] = OrderedDict()
-        self._merges: dict[BranchKey, tuple[Merge, ...]] = {}
+        self._merges_by_base: dict[BranchKey, tuple[Merge, ...]] = {}
         self._named_by: dict[BranchKey, set[str]] = {}
 
     def fold(self, project: str, data: EventData, at: datetime) -> set[BranchKey]:
@@ -86,7 +86,7 @@ class Branches:
             oldest = next(iter(self._facts))
             self._set_conflicts(oldest, self._facts[oldest], {})
             self._facts.pop(oldest, None)
-            self._merges.pop(oldest, None)
+            self._merges_by_base.pop(oldest, None)
 
     def _set_conflicts(self, key: BranchKey, before: BranchFacts, now: dict[str, frozenset[str]]) -> set[BranchKey]:
         project, repository, branch = key
@@ -98,17 +98,18 @@ class Branches:
         return {key, *((project, repository, other) for other in before.conflicts.keys() | now.keys())}
 
     def _merged(self, key: BranchKey, before: BranchFacts, at: datetime) -> set[BranchKey]:
-        """Every sandbox on the base is affected; the base stands for them."""
+        """Record the merge. Returns the branch, and its base: every sandbox that works on the base is affected."""
         if before.base is None:
             return {key}
         project, repository, branch = key
         base = project, repository, before.base
-        self._merges[base] = (*self._merges.get(base, ()), Merge(branch, at, before.paths))[-MAX_MERGES:]
+        merges = *self._merges_by_base.get(base, ()), Merge(branch, at, before.paths)
+        self._merges_by_base[base] = merges[-MAX_MERGES:]
         return {key, base}
 
     def merges_into(self, base: BranchKey) -> tuple[Merge, ...]:
         """The last merges into a base."""
-        return self._merges.get(base, ())
+        return self._merges_by_base.get(base, ())
 
     def conflicts_of(self, key: BranchKey) -> Iterator[tuple[str, frozenset[str]]]:
         """The branches that can't be merged with this one, by its own trial merges and those of the others."""

@@ -72,7 +72,9 @@ def _read(project: str, document: bytes) -> Ledger:
     try:
         return Ledger.model_validate_json(document)
     except ValidationError as error:
-        _log.warning("conductor's record unreadable, begun anew", project=project, error=repr(error)[:200])
+        _log.warning(
+            "conductor record unreadable, starting with an empty one", project=project, error=repr(error)[:200]
+        )
         return Ledger()
 
 

@@ -81,7 +81,7 @@ class Conductor:
         except LeaseLostError:
             _log.warning("lease lost, conductor stopped")
         except LedgerConflictError as error:
-            _log.warning("conductor's record not stored, reading all again", error=str(error))
+            _log.warning("conductor record not stored, reading all records again", error=str(error))
             await asyncio.sleep(REBIND)
         finally:
             await self._branch_feed.stop()

@@ -180,7 +180,7 @@ class GuardianRule(Rule[PartT, ThresholdsT]):
     def step(self, pattern: Pattern, thresholds: ThresholdsT) -> SteeringStep | None:
         """The highest step that the pattern's count reaches; None below the first.
 
-        No step is skipped: one with a lower threshold than a weaker one applies from that of the weaker one.
+        Steps are ordered by strength, and none is skipped: a step is not reached before all weaker ones.
         """
         reached: SteeringStep | None = None
         for step, threshold in self.steps.items():

@@ -83,7 +83,7 @@ class GitProxy:
         except StoreUnavailableError:
             await self._refuse(response, headers, HttpError(503, "the herd's records are not available"))
         except (DisconnectedError, GitError) as error:
-            _log.info("request of a sandbox to its forge not completed", error=repr(error))
+            _log.info("git proxy request not completed", error=repr(error))
 
     async def _respond(self, headers: "_Headers", receive: Receive, response: Response) -> None:
         route = headers.route()

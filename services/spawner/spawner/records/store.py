@@ -163,7 +163,9 @@ class Store(Generic[RecordT]):
             try:
                 await self._bus.publish_event(parse_outbox_event(document), while_full=False)
             except StreamFullError as error:
-                _log.warning("event not published yet", bucket=self._bucket, key=record.key, error=str(error))
+                _log.warning(
+                    "event not published, stays in outbox", bucket=self._bucket, key=record.key, error=str(error)
+                )
                 break
             published.append(document)
         return frozenset(published)

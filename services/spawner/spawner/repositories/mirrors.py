@@ -132,9 +132,9 @@ class Mirrors:
         for path in (await asyncio.to_thread(mirrors_beside, mirror.path))[:1]:
             try:
                 if await seed(mirror, self.at(path), self._hosts, url):
-                    _log.info("mirror begins with another project's", directory=str(mirror.path))
+                    _log.info("mirror initialized from that of another project", directory=str(mirror.path))
             except GitError as error:
-                _log.info("mirror of another project not used", error=str(error))
+                _log.info("mirror of another project unusable, fetching everything", error=str(error))
 
     async def _require_space(self, project: str) -> None:
         """Raise `GitError` if the project may have no more mirrors, also without those that are no longer needed."""

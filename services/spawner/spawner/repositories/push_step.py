@@ -1,4 +1,4 @@
-"""Pushes a branch, under its name or another one if the repository's branch of this name is not its own."""
+"""Pushes a branch; under another name if the remote branch of its name was not pushed by the spawner."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ from spawner.repositories.record import BranchRecord
 
 
 class PushStep:
-    """The step of a branch that is to be pushed. What is done is returned as a decision, to be written."""
+    """The step that pushes a branch. Returns a decision, which the caller applies to the record."""
 
     def __init__(self, live: LiveState, mirrors: Mirrors, approval: PathApproval) -> None:
         self._live, self._mirrors, self._approval = live, mirrors, approval
@@ -38,7 +38,7 @@ class PushStep:
         return partial(decisions.pushed, commit=record.commit, now=now)
 
     async def _before(self, record: BranchRecord) -> Decide | None:
-        """What is to be done before the push; None: it may be pushed."""
+        """The decision that prevents or precedes the push; None: the branch may be pushed."""
         mirror = await self._mirrors.with_branch(record)
         approved = record.approved == record.commit
         if not approved or record.pushed is None:
@@ -50,9 +50,10 @@ class PushStep:
         return await self._first(mirror, record) if record.pushed is None else None
 
     async def _first(self, mirror: Mirror, record: BranchRecord) -> Decide | None:
-        """What the first push needs: a name that the repository does not have. Each project sees its own names only.
+        """The decision before the first push: choose a name that the repository does not have, and record the commit.
 
-        Which commit is pushed is written before, so that a push whose response was lost is not taken for another's.
+        The record shows after a lost response that the remote branch is the spawner's own. Names of the branches of
+        other projects are not considered.
         """
         remote, now = await mirror.remote_branches(), self._live.now()
         at = remote.get(record.remote_branch)
@@ -68,7 +69,7 @@ class PushStep:
         return None
 
     async def _refused(self, record: BranchRecord, error: GitError) -> Decide:
-        """After a first push that lost against another one of the same name: as if that had been seen before it."""
+        """The decision after a refused push. After a conflict at the first push, another name is chosen."""
         if error.fault is GitFault.CONFLICT and record.pushed is None and record.pushed_as is None:
             mirror = self._mirrors.of(record.project, record.repository)
             await self._mirrors.refresh(mirror, record)

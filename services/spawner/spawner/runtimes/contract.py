@@ -23,7 +23,7 @@ __all__ = [
     "RuntimeFault",
     "SandboxPlan",
     "WarmPlan",
-    "able",
+    "capabilities_of",
 ]
 
 _USAGE: Final = 2
@@ -54,7 +54,7 @@ class SandboxPlan:
     project: str
     sandbox: str
     unit: str
-    """Its name in the runtime: its own, or that of a sandbox of the pool that it takes over."""
+    """Its name in the runtime: its own, or that of a warm sandbox that it takes over."""
     task: str | None
     attempt: int
     fence: int
@@ -112,8 +112,8 @@ class RunEnd:
         return self.code == 0
 
     @property
-    def never_spoke(self) -> bool:
-        """Whether it never began, so that there is nothing to recover."""
+    def ended_before_events(self) -> bool:
+        """Whether the worker ended before it published an event, so that the sandbox has no events to recover."""
         return self.code in {_USAGE, _NOT_STARTED}
 
     @property
@@ -202,7 +202,7 @@ class Runtime(Protocol):
         """Start a sandbox whose worker waits for its identity. Does nothing if that was done."""
 
     async def create(self, plan: SandboxPlan) -> None:
-        """Create the sandbox and start its worker, or give a prepared one its identity. Done already: does nothing."""
+        """Create the sandbox and start its worker, or give a warm one its identity. Done already: does nothing."""
 
     async def recover(self, plan: SandboxPlan) -> None:
         """Start a worker in a sandbox whose worker was lost, to publish the events that it left."""
@@ -256,6 +256,6 @@ class Runtime(Protocol):
         """Release all resources; sandboxes continue."""
 
 
-def able(runtimes: Mapping[str, Runtime]) -> dict[str, Capabilities]:
+def capabilities_of(runtimes: Mapping[str, Runtime]) -> dict[str, Capabilities]:
     """The capabilities of each runtime."""
     return {name: runtime.capabilities for name, runtime in runtimes.items()}

@@ -106,8 +106,8 @@ async def open_runtime(options: ProcessRuntimeOptions) -> ProcessRuntime:
         search_path=search_path(options.plugins, os.environ.get("PYTHONPATH", "")),
     )
     _check_network(runtime, isolated.unconnected)
-    able = runtime.capabilities
-    _log.info("process runtime enabled", isolation=able.isolation, memory=able.memory, processes=able.processes)
+    can = runtime.capabilities
+    _log.info("process runtime enabled", isolation=can.isolation, memory=can.memory, processes=can.processes)
     return runtime
 
 

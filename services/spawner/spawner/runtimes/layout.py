@@ -75,17 +75,17 @@ class SandboxDirectory:
 
     @property
     def start_pipe(self) -> Path:
-        """The pipe on which a prepared worker waits for its start signal."""
+        """The pipe on which a warm worker waits for its start signal."""
         return self.state / "begin"
 
     @property
     def environment(self) -> Path:
-        """The variables that a prepared worker gets then."""
+        """The environment variables that a warm worker gets with its start signal."""
         return self.state / "environment.json"
 
     @property
     def warm(self) -> Path:
-        """Exists while a prepared worker waits."""
+        """Exists while a warm worker waits."""
         return self.folder / "run" / "warm"
 
     @property

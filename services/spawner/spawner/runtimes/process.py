@@ -93,7 +93,7 @@ class ProcessRuntime:
         await warm_workers.until_waiting(place, lambda: self._shim(place) is not None)
 
     async def create(self, plan: SandboxPlan) -> None:
-        """Create the sandbox and start its worker, or have a prepared one begin, unless that was done."""
+        """Create the sandbox and start its worker, or have a warm one begin, unless that was done."""
         self._refuse_weak()
         refuse_image(plan)
         place = self.layout.directory(plan.unit)

@@ -280,7 +280,7 @@ class WorkerStarter:
         self.disks.attach(place.folder)  # first: the directories are made in it, and belong to the sandbox's uid there
         place.make()
         bubblewrap.write_accounts(place)
-        # A worker that an older version prepared would lose access to its files.
+        # A warm worker that an older version started would lose access to its files.
         older = place.warm.exists() and place.user is None
         if self.launch and (self.launch.subordinate or not older):
             self.launch.own(place)

@@ -113,7 +113,7 @@ class FloodGuard:
                 try:
                     found = await self._backlog.projects_above_share()
                 except FOR_NOW as error:
-                    _log.warning("waiting commands not measured, retrying", error=repr(error))
+                    _log.warning("pending commands not measured, retrying", error=repr(error))
             self._above_share = frozenset(found)
             await asyncio.sleep(CHECK_SECONDS)
 

@@ -114,7 +114,7 @@ def _while_stopping(facts: Facts, rules: Rules) -> Step:
         return Finish(unsaid=False)
     if seen.alive:
         return _while_recovering(facts, rules)
-    if seen.end is None or not (seen.end.drained or seen.end.never_spoke):
+    if seen.end is None or not (seen.end.drained or seen.end.ended_before_events):
         return _recovery(facts, rules) or Finish(unsaid=True)
     return Finish(unsaid=False)
 
@@ -169,7 +169,7 @@ def _step_while_alive(facts: Facts, rules: Rules) -> Step:
         return _verdict(
             facts, f"its worker published nothing within {rules.spawn_timeout:g} s", ErrorType.SPAWN_TIMEOUT
         )
-    if seen.end and (seen.end.drained or seen.end.never_spoke):
+    if seen.end and (seen.end.drained or seen.end.ended_before_events):
         return _lost(facts, _worker_lost(facts, seen.end))
     return _recovery(facts, rules) or _lost(facts, _worker_lost(facts, seen.end))
 

@@ -56,7 +56,7 @@ class RuntimeActions:
     ) -> datetime | None:
         now, sandbox = self.writer.live.now(), held.record
         if not error.permanent and now < begun + timedelta(seconds=self.rules.spawn_timeout):
-            _log.warning("sandbox not created yet", sandbox=sandbox.sandbox, fault=error.fault, error=str(error))
+            _log.warning("sandbox not created, retrying", sandbox=sandbox.sandbox, fault=error.fault, error=str(error))
             return now + _AGAIN
         _log.error("sandbox not created", sandbox=sandbox.sandbox, fault=error.fault, error=str(error))
 

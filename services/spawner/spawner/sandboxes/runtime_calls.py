@@ -34,7 +34,7 @@ async def disruption(runtimes: Mapping[str, Runtime], sandbox: SandboxRecord) ->
     try:
         seen = await call_with_timeout(observing, _DISRUPTION_SECONDS, f"runtime {runtime.name}")
     except (RuntimeFailedError, OSError) as error:
-        _log.info("reason of a stopped worker not found", sandbox=sandbox.sandbox, error=str(error))
+        _log.info("exit reason of a stopped worker unknown", sandbox=sandbox.sandbox, error=str(error))
         return ""
     return seen.disruption if seen else ""
 

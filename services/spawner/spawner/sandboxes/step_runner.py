@@ -110,7 +110,7 @@ class StepRunner:
                 await self._publish(found)
                 return step.until
             if found.same(before):
-                _log.error("step had no effect", step=repr(step), sandbox=held.record.sandbox)
+                _log.error("sandbox unchanged after a step, retrying", step=repr(step), sandbox=held.record.sandbox)
                 return found.facts.now + _STUCK
             before = found
             with span(spans.SANDBOX_STEP, held.record.traceparent, _span_values(held.record, step)):

@@ -39,12 +39,12 @@ def compare_records(
     *,
     keep: float,
     quarantined: AbstractSet[str] = frozenset(),
-    pooled: AbstractSet[str] = frozenset(),
+    warm: AbstractSet[str] = frozenset(),
 ) -> Findings:
     """Compare the records with each other and with what exists. `keep` is in seconds.
 
     `quarantined`: the records of these sandboxes stay, because their delivery is retried.
-    `pooled`: names of pool sandboxes that are not claimed yet.
+    `warm`: names of warm sandboxes that are not claimed yet.
     """
     names = units(sandboxes)
     existing = {seen.unit for seen in present}
@@ -60,7 +60,7 @@ def compare_records(
             for key, known in tasks.items()
             if _waits_for_sandbox(known.view) and _sandbox_of(known.view) not in sandboxes
         ),
-        orphans=frozenset(existing - names.keys() - pooled),
+        orphans=frozenset(existing - names.keys() - warm),
         old_tasks=frozenset(
             key
             for key, known in tasks.items()

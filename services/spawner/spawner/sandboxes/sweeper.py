@@ -60,7 +60,7 @@ class Sweeper:
             except LeaseLostError as error:
                 _log.info("lease lost to another replica", lease=str(error))
             except FOR_NOW as error:
-                _log.warning("sweep not finished", error=repr(error))
+                _log.warning("sweep not completed, retrying", error=repr(error))
             await asyncio.sleep(interval)
 
     async def _wait_held(self) -> None:
@@ -73,7 +73,7 @@ class Sweeper:
         """One pass. Raises `LeaseLostError` when another replica holds the lease."""
         inventory = await list_runtimes(self._runtimes, _TIMEOUT)
         tasks, sandboxes = dict(self._live.task_index.items()), dict(self._live.sandbox_index.items())
-        pooled = {key for key, _ in self._live.pool_index.items()}
+        warm = {key for key, _ in self._live.pool_index.items()}
         now = self._live.now()
         findings = compare_records(
             tasks,
@@ -82,7 +82,7 @@ class Sweeper:
             now,
             keep=keep,
             quarantined=inventory.quarantined.keys(),
-            pooled=pooled,
+            warm=warm,
         )
         for key in findings.wake:
             self._reconciler.wake(key)

@@ -41,18 +41,18 @@ class BoxRuntime:
 
     def __init__(self, provider: Provider, herd: str, nats_url: str | None = None) -> None:
         self.name = provider.name
-        able = provider.abilities
+        abilities = provider.abilities
         self.capabilities = Capabilities(
             isolation=Isolation.PROVIDER,
-            memory="provider" if able.memory_limit else "none",
-            processes="provider" if able.process_limit else "none",
-            cores="provider" if able.cpu_limit else NOT_ENFORCED,
-            can_pause=able.pause,
+            memory="provider" if abilities.memory_limit else "none",
+            processes="provider" if abilities.process_limit else "none",
+            cores="provider" if abilities.cpu_limit else NOT_ENFORCED,
+            can_pause=abilities.pause,
             images=True,
-            mounts=able.mounts,
-            volumes_only=able.volumes_only,
-            mounts_repository=able.mounts_repository,
-            ports=able.ports,
+            mounts=abilities.mounts,
+            volumes_only=abilities.volumes_only,
+            mounts_repository=abilities.mounts_repository,
+            ports=abilities.ports,
         )
         self._provider = provider
         self._herd = herd

@@ -23,7 +23,7 @@ _POLL_SECONDS: Final = 0.1
 _ABANDONED: Final = 30.0
 """Seconds to wait for the container of another process that is not running yet; then it is deleted."""
 _NOT_FOUND, _CONFLICT = 404, 409
-READY: Final = "sandherd-ready"
+PREPARED_REPOSITORY: Final = "sandherd-ready"
 """The repository name of prepared images."""
 
 
@@ -74,7 +74,7 @@ class ImagePreparation:
         return True
 
     async def _make(self, name: str, base: str, image: str, *, lacks_worker: bool) -> None:
-        """Create it, or wait while another process does. The container's fixed name ensures that only one does."""
+        """Create the image, or wait while another process does: only one can create a container of this name."""
         config: dict[str, Any] = {
             "Image": base,
             "Entrypoint": list(COMPILE),
@@ -84,7 +84,7 @@ class ImagePreparation:
         }
         called = name.replace(":", "-")
         try:
-            porter = await self._create(config, called)
+            container = await self._create(config, called)
         except DockerError as error:
             if error.status == _NOT_FOUND and self._platform:
                 raise ProviderError(ProviderFault.REFUSED, _other_platform(image, self._platform)) from error
@@ -93,11 +93,11 @@ class ImagePreparation:
             await self._wait_for(self._docker.containers.container(called))
             return
         try:
-            await self._fill(porter, image, lacks_worker=lacks_worker)
+            await self._fill(container, image, lacks_worker=lacks_worker)
             repository, _, tag = name.partition(":")
-            await porter.commit(repository=repository, tag=tag, pause=False)
+            await container.commit(repository=repository, tag=tag, pause=False)
         finally:  # also if cancelled: others must not wait for an abandoned container
-            await asyncio.shield(_delete_container(porter))
+            await asyncio.shield(_delete_container(container))
 
     async def _create(self, config: dict[str, Any], name: str) -> DockerContainer:
         if self._platform is None:
@@ -107,29 +107,29 @@ class ImagePreparation:
         made = await query("containers/create", "POST", params=where, data=config)
         return self._docker.containers.container(made["Id"])
 
-    async def _fill(self, porter: DockerContainer, image: str, *, lacks_worker: bool) -> None:
-        await porter.put_archive("/", io.BytesIO(container_files.image_folders(self._owner)))
+    async def _fill(self, container: DockerContainer, image: str, *, lacks_worker: bool) -> None:
+        await container.put_archive("/", io.BytesIO(container_files.image_folders(self._owner)))
         if not lacks_worker:
             return
         worker = await packed() if self._bundled is None else self._bundled
-        await porter.put_archive(WORKER, io.BytesIO(worker))
-        await porter.start()
-        if (await porter.wait(timeout=_PATIENCE))["StatusCode"]:
-            output = " ".join(await porter.log(stdout=True, stderr=True, tail=3))
+        await container.put_archive(WORKER, io.BytesIO(worker))
+        await container.start()
+        if (await container.wait(timeout=_PATIENCE))["StatusCode"]:
+            output = " ".join(await container.log(stdout=True, stderr=True, tail=3))
             raise ProviderError(ProviderFault.REFUSED, f"docker: {_unfit(image)} {output.strip()}".rstrip())
 
-    async def _wait_for(self, porter: DockerContainer) -> None:
-        """Wait until its creator has removed it; an abandoned one is removed here."""
+    async def _wait_for(self, container: DockerContainer) -> None:
+        """Wait until the process that created the container has removed it; remove it here if it is abandoned."""
         waited = 0.0
         while True:
             try:
-                state: Mapping[str, Any] = (await porter.show())["State"]
+                state: Mapping[str, Any] = (await container.show())["State"]
             except DockerError as error:
                 if error.status != _NOT_FOUND:
                     raise
                 return
             if state["Status"] != "running" and waited > _ABANDONED:
-                await _delete_container(porter)
+                await _delete_container(container)
                 return
             waited += _POLL_SECONDS
             await asyncio.sleep(_POLL_SECONDS)
@@ -139,15 +139,15 @@ class ImagePreparation:
         return await digest() if self._bundled is None else hashlib.sha256(self._bundled).hexdigest()
 
 
-async def _delete_container(porter: DockerContainer) -> None:
+async def _delete_container(container: DockerContainer) -> None:
     with suppress(DockerError):
-        await porter.delete(force=True)
+        await container.delete(force=True)
 
 
 def _name(worker: str, base: str, owner: tuple[int, int], platform: str | None) -> str:
     """The name of a prepared image: a digest of what it is made of."""
     made_of = f"{worker} {base} {owner}" + (f" {platform}" if platform else "")
-    return f"{READY}:{hashlib.sha256(made_of.encode()).hexdigest()[:16]}"
+    return f"{PREPARED_REPOSITORY}:{hashlib.sha256(made_of.encode()).hexdigest()[:16]}"
 
 
 def _other_platform(image: str, platform: str) -> str:
