@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -109,6 +110,33 @@ async def test_first_push_that_a_killed_spawner_began_is_no_other_branch() -> No
     found = decide(record)
     assert (found.remote_branch, found.pushed, found.push_wanted) == ("feature/x", COMMIT, True)
     assert found.tries == set()
+
+
+async def test_later_push_that_a_killed_spawner_did_not_record_is_continued() -> None:
+    """The remote branch has a commit of this branch behind the recorded one: no user has pushed it."""
+    history = [COMMIT, OTHER, "d" * 40]
+    record = branch(received=(), push_wanted=True).model_copy(update={"pushed": COMMIT, "commit": history[2]})
+    remote = {"feature/x": OTHER}
+
+    async def contains(commit: str, ancestor: str) -> bool:
+        return history.index(commit) >= history.index(ancestor)
+
+    mirror: Any = SimpleNamespace(
+        remote_branches=AsyncMock(return_value=remote),
+        has_commit=AsyncMock(side_effect=lambda commit: commit in history),
+        contains=contains,
+    )
+    mirrors: Any = SimpleNamespace(of=lambda *_: mirror, refresh=AsyncMock())
+    live: Any = SimpleNamespace(now=lambda: NOW)
+    approval: Any = None
+    step = PushStep(live, mirrors, approval)
+    stale = GitError(GitFault.CONFLICT, "stale info")
+    found = (await step._refused(record, stale))(record)
+    assert (found.pushed, found.push_wanted, found.problem) == (OTHER, True, None)
+    for by_user in ("e" * 40, COMMIT):  # as one of COMMIT that has meanwhile gone on
+        remote["feature/x"] = by_user
+        refused = (await step._refused(record, stale))(record)
+        assert (refused.pushed, refused.push_wanted, refused.problem) == (COMMIT, False, "not pushed: stale info")
 
 
 def test_save_of_pushed_commits_has_the_objects_that_their_push_was_refused_without() -> None:

@@ -69,12 +69,29 @@ class PushStep:
         return None
 
     async def _refused(self, record: BranchRecord, error: GitError) -> Decide:
-        """The decision after a refused push. After a conflict at the first push, another name is chosen."""
-        if error.fault is GitFault.CONFLICT and record.pushed is None and record.pushed_as is None:
-            mirror = self._mirrors.of(record.project, record.repository)
-            await self._mirrors.refresh(mirror, record)
-            again = await self._first(mirror, record)
+        """The decision after a refused push."""
+        if error.fault is GitFault.CONFLICT:
+            again = await self._after_conflict(record)
             if again is not None:
                 return again
         reason, now = str(error), self._live.now()
         return partial(decisions.push_refused, reason=reason, code=error.fault.value, now=now)
+
+    async def _after_conflict(self, record: BranchRecord) -> Decide | None:
+        """The decision if the remote branch is not where the spawner pushed it last; None if that is a user's push.
+
+        At the first push another name is chosen. Later the remote may have a later commit of this branch, if a spawner
+        ended or lost its lease after it had pushed that: the push goes on from there.
+        """
+        if record.pushed is None and record.pushed_as is not None:
+            return None
+        mirror = self._mirrors.of(record.project, record.repository)
+        await self._mirrors.refresh(mirror, record)
+        if record.pushed is None:
+            return await self._first(mirror, record)
+        at = (await mirror.remote_branches()).get(record.remote_branch)
+        if at is None or not await mirror.has_commit(at) or at == record.pushed:
+            return None
+        if await mirror.contains(record.commit, at) and await mirror.contains(at, record.pushed):
+            return partial(decisions.pushed, commit=at, now=self._live.now())
+        return None
