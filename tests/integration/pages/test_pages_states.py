@@ -36,6 +36,7 @@ WITHOUT = {
     "/search?q=x": "Nothing in the history matches",
     "/usage": "Nothing was used in this time",
 }
+CODE = f"shc_demo_{'c' * 43}"
 HOSTILE = (
     "<img src=/evil.png onerror=window.evil=1><script>window.evil=1</script><b>x</b>"
     "\"'><svg onload=window.evil=1> [a](javascript:window.evil=1) javascript:window.evil=1 \u202e\u0007"
@@ -228,10 +229,27 @@ async def test_sign_in_by_a_link_and_by_a_token(double: GatewayDouble, tab: Page
     del double.replies["/stream"]
     await tab.get_by_role("button", name="Sign in").click()
     await expect(tab).to_have_url(f"{double.url}/approvals?state=decided")
-    await tab.goto("/sign-in#code=abc&next=//evil.example/")
+    await tab.goto(f"/sign-in#code={CODE}&next=//evil.example/")
     await expect(tab).to_have_url(f"{double.url}/")
-    assert [sent for _, _, sent in double.received][-1] == {"code": "abc"}
-    assert not any("abc" in path for path in double.asked)
+    assert [sent for _, _, sent in double.received][-1] == {"code": CODE}
+    assert not any("shc_" in path for path in double.asked)
+
+
+async def test_link_to_another_project_is_used_after_a_click(double: GatewayDouble, tab: Page) -> None:
+    """Any site can lead a browser to a link with a code of its own: what the user does then would be in its project."""
+    foreign = CODE.replace("demo", "foreign")
+    await open_page(tab, f"/sign-in#code={foreign}", "Continue only if you have opened it yourself")
+    await expect(tab).to_have_url(f"{double.url}/sign-in")
+    assert double.received == []
+    assert await violations(tab) == []
+    double.replies.update({"/session": 401, "/stream": 401})
+    await tab.goto("about:blank")
+    await open_page(tab, "/sign-in", "Access token")
+    await tab.evaluate(f"location.hash = 'code={CODE}'")  # pasted into a tab that is already here
+    double.replies.update({"POST /session": EXAMPLES["/session"], "/session": EXAMPLES["/session"]})
+    await tab.get_by_role("button", name="Sign in to demo").click()
+    await expect(tab).to_have_url(f"{double.url}/")
+    assert [sent for _, _, sent in double.received] == [{"code": CODE}]
 
 
 async def test_sign_in_by_a_provider(double: GatewayDouble, tab: Page) -> None:

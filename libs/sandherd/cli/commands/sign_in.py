@@ -38,6 +38,8 @@ def open_(  # one parameter per option
 ) -> int:
     """Sign a browser in to the herd's pages, and open them. The link is valid once, within a minute.
 
+    The page asks before it signs in, unless the browser has a session of the project.
+
     On a terminal the browser of this machine is opened. Otherwise, and with --print, the link is printed: treat it like
     a password until it was used.
     """
