@@ -10,6 +10,7 @@ smaller token fail. The entries in the bucket expire within seconds.
 import asyncio
 import json
 import shutil
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -45,6 +46,8 @@ _LIFE: Final = 86_400.0
 _ANSWER: Final = 5.0
 _SPACE_SECONDS: Final = 45.0
 _RETRY_INTERVAL: Final = 0.5
+_FORGOTTEN: Final = 2.0
+"""Seconds within which the broker has noticed that a service has ended."""
 _LAST: Final = "ARTIFACTS"
 """Artifacts are stored before the events that refer to them: so this stream is saved after the events."""
 _OPENERS: Final = "KV_secret_keys"
@@ -140,7 +143,7 @@ async def _refuse_if_running(bus: Bus) -> None:
     """Services change several streams in one operation: saved meanwhile, the streams would be inconsistent."""
     found = {service.value for service in SERVICES if await _is_subscribed(bus, service)}
     # A service of the previous version may not support this request.
-    found |= {consumer.service.value for consumer in CONSUMERS if await _is_pulled(bus, consumer)}
+    found |= await _pulling(bus, 0 if found else _FORGOTTEN)
     if found:
         raise HerdError.of(Code.CONFLICT, f"{', '.join(sorted(found))} still running", remedy=_STOP)
 
@@ -154,6 +157,16 @@ async def _is_subscribed(bus: Bus, service: Principal) -> bool:
     except RequestTimeoutError:
         return bus.connected
     return True
+
+
+async def _pulling(bus: Bus, patience: float) -> set[str]:
+    """The services whose consumers are pulled, also after a wait: of one that has just ended requests are left."""
+    deadline = time.monotonic() + patience
+    while True:
+        found = {consumer.service.value for consumer in CONSUMERS if await _is_pulled(bus, consumer)}
+        if not found or time.monotonic() > deadline:
+            return found
+        await asyncio.sleep(_RETRY_INTERVAL)
 
 
 async def _is_pulled(bus: Bus, consumer: Consumer) -> bool:

@@ -15,6 +15,7 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import AskSubscriptions, Subscribe, Subscription, Unsubscribe
 from sandherd.contracts.subjects import Principal, command_subject, event_subject
 from tests.patience import PATIENCE
+from tests.polling import eventually
 
 CREATE = "$JS.API.CONSUMER.CREATE.EVENTS"
 
@@ -35,6 +36,12 @@ async def take(
                     await message.ack_sync(timeout=PATIENCE)
     await puller.unbind()
     await bus.flush()  # what is said from now on is not sent here any more
+
+    async def is_forgotten() -> bool:
+        async with world.broker.provisioner() as jetstream:
+            return not (await jetstream.consumer_info(subscription.stream, subscription.consumer)).num_waiting
+
+    await eventually(is_forgotten, "the broker sends no event for the requests that were open")
     return found
 
 
