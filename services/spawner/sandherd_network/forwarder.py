@@ -56,8 +56,11 @@ def main() -> int:
 
 
 def _wait_for_sandbox() -> int | None:
-    """The sandbox's first process, once bubblewrap has reported it; None if it ended before."""
-    while not Path("exit").exists() and os.getppid() != 1:
+    """The sandbox's first process, once bubblewrap has reported it; None if it ended before.
+
+    A directory that was removed has no link: what this waits for, and that it has ended, is never seen there.
+    """
+    while not Path("exit").exists() and Path().stat().st_nlink and os.getppid() != 1:
         try:
             return int(json.loads(Path("info").read_text())["child-pid"])
         except (OSError, ValueError):

@@ -1,11 +1,16 @@
 """The pure parts of the process runtime: limits, command lines, environments, control groups, /proc."""
 
+import asyncio
 import json
+import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sandherd_network import forwarder
+from sandherd_network.policy import NetworkPolicy
 
 from sandherd import processes
 from sandherd.contracts.commands import CommandHarness, SandboxLimits, TaskSpec
@@ -17,6 +22,8 @@ from spawner.runtimes.isolation import IsolationLaunch
 from spawner.runtimes.layout import Layout, SandboxDirectory
 from spawner.runtimes.sized_disks import SizedDisks
 from spawner.runtimes.worker_start import WorkerStarter
+from tests.patience import PATIENCE
+from tests.polling import eventually
 
 STAT = "4242 (a (very) odd) name) S 17 4242 4200 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 5251072 1003"
 
@@ -293,6 +300,22 @@ def test_forwarder_is_restarted_only_during_its_run(tmp_path: Path) -> None:
     line = shim.argv(run, place.work, allowed, [], ["true"], forwarder=failing)
     subprocess.run(line, stdout=subprocess.PIPE, timeout=60, check=True)
     assert shim.read_exit(run) == 0
+
+
+async def test_forwarder_of_a_removed_run_ends(tmp_path: Path) -> None:
+    """The sandbox ended before the forwarder looked, and its run was removed at once."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "network.json").write_text(NetworkPolicy(mode="none").to_json())
+    started = await asyncio.create_subprocess_exec(sys.executable, "-I", "-S", forwarder.__file__, str(folder))
+    await eventually((folder / "log").exists, "it waits for the sandbox")
+    shutil.rmtree(folder)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            assert await started.wait() == 0
+    finally:
+        if started.returncode is None:
+            started.kill()
 
 
 def test_a_directory_in_place_of_a_secret_is_replaced(tmp_path: Path) -> None:
