@@ -288,15 +288,16 @@ class Bus:
 
     async def _connect(self, url: str, identity: Identity, inbox: str, patience: float | None) -> None:
         deadline = None if patience is None else asyncio.get_running_loop().time() + patience
+        refusal: Exception | None = None  # a broker that refuses also closes: at another attempt that may be seen first
         while True:
             try:
                 await self._connect_once(url, identity, inbox)
-                self._attempt = 0
-                self._closing = False
+                self._attempt, self._closing = 0, False
                 return
             except (TimeoutError, nats.errors.Error, OSError) as error:
+                refusal = error if "authorization" in str(error).lower() else refusal
                 if deadline is not None and asyncio.get_running_loop().time() > deadline:
-                    raise self._not_connected(url, error) from error
+                    raise self._not_connected(url, refusal or error) from error
                 _log.warning("broker not reachable, retrying", url=url, attempt=self._attempt, error=repr(error))
             self._attempt += 1
             await asyncio.sleep(BROKER_BACKOFF.delay(self._attempt))

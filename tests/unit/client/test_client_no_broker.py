@@ -13,6 +13,8 @@ import pytest
 from sandherd.cli.exit_status import status_of
 from sandherd.cli.stopped_stack import is_stopped
 from sandherd.client.context import Context
+from sandherd.client.errors import HerdError
+from sandherd.client.herd import Herd
 from tests.terminals import on_terminal
 
 
@@ -35,6 +37,26 @@ async def test_terminal_shows_that_a_command_connects(address: str, tmp_path: Pa
     assert status == 1
     assert f"s connecting to {address}" in shown
     assert "--nats-url" in shown.rpartition("no broker")[2]
+
+
+async def test_refusal_is_reported_also_if_the_last_attempt_saw_a_closed_connection(tmp_path: Path) -> None:
+    """A broker that refuses a credential closes the connection at once: a client may see that before the reason."""
+    refusals = [b"-ERR 'Authorization Violation'\r\n"] * 2  # as many as the first attempt has connections
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if refusals:
+            writer.write(b'INFO {"max_payload":1048576}\r\n')
+            await reader.readuntil(b"PING")
+            writer.write(refusals.pop())
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        context = Context(nats_url=url, credentials=None, project="p1", home=tmp_path)
+        with pytest.raises(HerdError, match="refused the connection"):
+            async with Herd.connect(context, patience=1):
+                pass
+    assert not refusals
 
 
 @pytest.mark.parametrize(("phase", "stopped"), [("stopped", True), ("ready", False)])
