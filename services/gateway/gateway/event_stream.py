@@ -85,6 +85,8 @@ class EventStreamResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream, or a problem if the broker is unavailable at its beginning."""
         self._streams.responses.add(self)
+        if self._streams.stopping.is_set():
+            self.end()
         try:
             await self._serve(scope[CONNECTION], send)
         except NO_REPLY as error:

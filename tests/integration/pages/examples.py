@@ -69,7 +69,7 @@ APPROVALS: list[dict[str, Any]] = [
         "state": "pending",
         "task": "task-002",
         "tool": "Write",
-        "input": {"file_path": "/work/config/production.yaml", "content": "workers: 8\ntimeout: 30\n"},
+        "input": {"file_path": "/srv/shop/config/production.yaml", "content": "workers: 8\ntimeout: 30\n"},
         "reason": None,
         "requested_at": ago(1),
         "expires_at": None,

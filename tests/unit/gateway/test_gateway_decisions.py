@@ -2,16 +2,22 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
+from unittest.mock import AsyncMock
 
 import pytest
 from starlette.datastructures import Headers
 
 from gateway.access import AccessError, Caller, Credential, caller_of, check_role
+from gateway.api_server import CONNECTION
 from gateway.browsers import presented
 from gateway.cursors import Start, cursor, start_of
+from gateway.event_stream import EventStreams
 from gateway.frame_queues import FrameQueue
 from gateway.guard import Guard
 from gateway.live import EventSource
@@ -23,6 +29,7 @@ from sandherd.bus.direct_get import StoredMessage
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.names import safe_name
 from sandherd.contracts.records import AccessRole, SharedAccessToken
+from tests.patience import PATIENCE
 
 GOLDEN = Path(__file__).parents[3] / "libs/sandherd/contracts/golden/v1"
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -209,6 +216,35 @@ async def test_event_that_was_read_from_the_stream_is_not_repeated_by_the_feed()
         got.append(one.sequence)
         asyncio.get_running_loop().call_soon(source.beat)  # None, if there is no further event
     assert got == [1, 2, 3]
+
+
+async def test_stream_that_begins_while_the_gateway_stops_ends() -> None:
+    """Its request may have passed the guard before; the service would wait for it."""
+
+    class Feeds:
+        reader: Any = SimpleNamespace(
+            state=AsyncMock(return_value=StreamState("e", 1, 0)), batch=AsyncMock(return_value=[])
+        )
+
+        @asynccontextmanager
+        async def of(self, _project: str) -> AsyncIterator[Any]:
+            yield SimpleNamespace(join=lambda entity: FrameQueue(entity, 1), clients=set(), users=1)
+
+    feeds: Any = Feeds()
+    unused: Any = None
+    connection: Any = SimpleNamespace(stay_open=lambda _: None, extend=lambda _: None, is_full=False)
+    caller = Caller("p1", "ci", "read", "0", datetime.now(UTC) + timedelta(hours=1))
+    streams = EventStreams(feeds, unused, unused)
+    streams.stop()
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async with asyncio.timeout(PATIENCE):
+        await streams.open(caller, None, None)({CONNECTION: connection}, unused, send)
+    assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+    assert not streams.responses
 
 
 def golden(name: str) -> dict[str, Any]:
