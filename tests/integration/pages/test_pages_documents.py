@@ -77,7 +77,7 @@ def show(double: GatewayDouble, events: list[dict[str, Any]]) -> None:
     double.replies |= {
         "/sandboxes/sbx-001": SANDBOX,
         "/tasks/task-001": TASKS[0],
-        "/sandboxes/sbx-001/events": {"events": events[::-1], "next_cursor": None},
+        "/sandboxes/sbx-001/events": {"events": events[::-1], "next_cursor": None, "stored_through": 10_000},
         "/sandboxes/sbx-001/output": {"chunks": [], "next_cursor": None},
     }
 
