@@ -77,7 +77,7 @@ def test_source_about_many_sandboxes_has_no_gaps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored_through", "complete"), [(None, True), (6, False), (7, True)], ids=["older service", "incomplete", "complete"]
+    ("stored_through", "complete"), [(None, True), (6, False), (7, True)], ids=["older", "incomplete", "complete"]
 )
 async def test_stored_event_shows_those_before_it_only_if_they_are_stored(
     stored_through: int | None, complete: bool
