@@ -21,6 +21,7 @@ from sandherd.contracts.records import SharedAccessToken
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
+from sandherd.stack.nats import free_port
 from tests.integration.gateway.conftest import PROJECT, Api, Messages, gateway_of, served
 from tests.patience import PATIENCE
 from tests.polling import eventually
@@ -65,9 +66,14 @@ async def talker(herd: Broker) -> AsyncIterator[Talker]:
 
 @pytest.fixture
 async def port_file(herd: Broker, tmp_path: Path) -> Path:
-    """Where gateways write their port; the token exists."""
+    """Where gateways write their port; the token exists.
+
+    Another program could take a port that the kernel assigns, while no gateway listens there.
+    """
     await store_token(herd, datetime.now(UTC) + timedelta(hours=1))
-    return tmp_path / "api.port"
+    file = tmp_path / "api.port"
+    file.write_text(str(free_port()))
+    return file
 
 
 async def store_token(herd: Broker, expires_at: datetime) -> None:
