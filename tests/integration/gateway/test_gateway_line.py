@@ -3,8 +3,10 @@
 import asyncio
 from typing import Any
 
+from sandherd.client import Herd
 from tests.integration.gateway.conftest import Api
 from tests.patience import PATIENCE
+from tests.stored_history import all_stored
 
 SPEC: dict[str, Any] = {
     "text": "talk",
@@ -12,7 +14,7 @@ SPEC: dict[str, Any] = {
 }
 
 
-async def test_task_from_submission_to_result_over_http(api: Api) -> None:
+async def test_task_from_submission_to_result_over_http(api: Api, client: Herd) -> None:
     """A task is submitted, its events arrive as they happen, and its result, output and history can be read."""
     async with asyncio.timeout(PATIENCE), api.stream("/api/v1/events/stream") as stream:
         assert (await stream.next())[0] == "ready"
@@ -39,6 +41,7 @@ async def test_task_from_submission_to_result_over_http(api: Api) -> None:
         while not (output := (await api.call("GET", f"/api/v1/sandboxes/{sandbox}/output"))[1])["chunks"]:
             await asyncio.sleep(0.2)
     assert "hello" in output["chunks"][0]["text"]
+    await all_stored(client)
     for path in ("tasks", "sandboxes", "events", f"sandboxes/{sandbox}", f"sandboxes/{sandbox}/events",
                  f"sandboxes/{sandbox}/trajectory", "approvals", "monitor/report", "budgets", "branches", "audit",
                  "overview", "statistics?by=day", f"comparison?first={sandbox}&second={sandbox}", "search?text=talk",
