@@ -12,7 +12,7 @@ __all__ = ["StoredMessage", "broker_unavailable", "read_messages"]
 def broker_unavailable(error: Exception) -> ContractError:
     """The error when a stream does not respond."""
     return ContractError(
-        Code.UNAVAILABLE, f"the broker does not respond ({type(error).__name__})", remedy="see `sandherd status`"
+        Code.UNAVAILABLE, f"the broker does not respond ({type(error).__name__})", remedy="check the herd"
     )
 
 
