@@ -20,7 +20,7 @@ NO_REPLY: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSErro
 def broker_unavailable(error: Exception) -> ContractError:
     """The error when a stream does not respond."""
     return ContractError(
-        Code.UNAVAILABLE, f"the broker does not respond ({type(error).__name__})", remedy="see `sandherd status`"
+        Code.UNAVAILABLE, f"the broker does not respond ({type(error).__name__})", remedy="check the herd"
     )
 
 

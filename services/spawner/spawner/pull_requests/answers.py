@@ -53,14 +53,14 @@ class PullRequestHandler:
                 Code.CONFLICT,
                 f"the pull request of {record.branch} was closed",
                 field="branch",
-                remedy=f"open another one with `sandherd branches pr {record.branch}`",
+                remedy=f"open another pull request of branch {record.branch}",
             )
         if request.commit not in (None, record.commit):
             raise ContractError(
                 Code.CONFLICT,
                 f"{record.branch} is at {record.commit[:12]} by now",
                 field="commit",
-                remedy="see `sandherd branches diff`, and merge again",
+                remedy=f"compare branch {record.branch}, and merge again",
             )
         return await self._changed(record, lambda held: requested.merge_requested(held, request, now))
 
@@ -84,7 +84,7 @@ class PullRequestHandler:
                 Code.REFUSED,
                 f"{name} is of a local repository, which has no pull requests",
                 field="branch",
-                remedy=f"fetch it: `sandherd branches fetch {name}`",
+                remedy=f"fetch branch {name}",
             )
         self._require_forge(record)
         if record.state is not BranchState.LIVE:
@@ -94,7 +94,7 @@ class PullRequestHandler:
                 Code.CONFLICT,
                 f"{name} has no commits",
                 field="branch",
-                remedy="wait until a task has saved some (`sandherd branches show`)",
+                remedy=f"wait until a task has saved commits on branch {name}",
             )
         return record
 
