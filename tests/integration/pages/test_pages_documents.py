@@ -113,6 +113,23 @@ async def test_hidden_tabs_of_sessions_have_no_stream(double: GatewayDouble, tab
     await eventually(lambda: double.open_streams == 1, "the stream is open")
 
 
+async def test_more_sessions_than_places_are_read_without_a_stream(double: GatewayDouble, tab: Page) -> None:
+    """Of five visible sessions of a browser one states that it is not live, shows its events, and is live after it."""
+    show(double, messages(3))
+    tabs = [tab, *[await tab.context.new_page() for _ in range(4)]]
+    for one in tabs:
+        await one.goto("/sandboxes/sbx-001")
+        await expect(one.get_by_text("message 3.", exact=True)).to_be_visible()
+    await eventually(lambda: double.open_streams == 4, "four of them have a stream")
+    await expect(tabs[-1].get_by_text("Not live: this browser shows 4 other sessions")).to_be_visible()
+    assert await violations(tabs[-1]) == []
+    show(double, messages(4))
+    await expect(tabs[-1].get_by_text("message 4.", exact=True)).to_be_visible()
+    await tabs[1].close()
+    await expect(tabs[-1].get_by_text("live", exact=True)).to_be_visible()
+    await expect(tabs[-1].get_by_text("Not live")).to_have_count(0)
+
+
 async def test_session_on_a_phone_without_a_connection(double: GatewayDouble, tab: Page) -> None:
     """One notice states that the connection is lost; at 360 px all of it fits, and axe finds no violation."""
     show(double, messages(3))
