@@ -49,3 +49,9 @@ async def violations(page: Page) -> list[str]:
         await page.evaluate(AXE.read_text())
     found: list[str] = await page.evaluate(_RUN)
     return found
+
+
+async def shows_at_end(page: Page, text: str) -> bool:
+    """Whether the replay's end shows a text: while the replay is loaded, its end moves."""
+    await page.get_by_role("slider").press("End")
+    return await page.locator("main").get_by_text(text).first.is_visible()

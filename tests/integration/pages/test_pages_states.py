@@ -8,7 +8,7 @@ from playwright.async_api import Browser, Page, expect
 from tests.integration.pages.conftest import new_tab, violations
 from tests.integration.pages.examples import EMPTY, EXAMPLES, TASKS
 from tests.integration.pages.gateway_double import GatewayDouble
-from tests.integration.pages.pictures import VIEWPORT, check_picture
+from tests.integration.pages.pictures import CHANGED, check_picture, differences, pictured_tab
 from tests.polling import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -62,12 +62,15 @@ async def test_pages_have_no_violation_and_fit_a_phone(chromium: Browser, double
     await page.context.close()
 
 
-async def test_readme_shows_the_herd(chromium: Browser, double: GatewayDouble) -> None:
-    """The README's picture of the herd is one of the page: what needs a user first, then the tasks."""
-    page = await new_tab(chromium, double, viewport=VIEWPORT)
+async def test_herd_and_approvals_look_as_in_their_pictures(chromium: Browser, double: GatewayDouble) -> None:
+    """README and docs show the pages as they are; an entry less in the navigation is a difference."""
+    page = await pictured_tab(chromium, double)
     await open_page(page, "/", SHOWN["/"])
-    await expect(page.get_by_text("Cost, last hour")).to_be_visible()
     await check_picture(page, "herd.png")
+    await page.get_by_role("navigation").get_by_role("listitem").nth(3).evaluate("(entry) => entry.remove()")
+    assert max((await differences(page, "herd.png")).values()) >= CHANGED
+    await open_page(page, "/approvals", SHOWN["/approvals"])
+    await check_picture(page, "approvals.png", "docs/gateway.md")
     await page.context.close()
 
 
