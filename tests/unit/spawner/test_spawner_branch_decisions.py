@@ -166,7 +166,8 @@ async def test_later_commits_of_a_branch_that_its_forge_deleted_after_the_merge_
     mirrors: Any = SimpleNamespace(of=lambda *_: mirror, refresh=AsyncMock())
     live: Any = SimpleNamespace(now=lambda: NOW)
     approval: Any = None
-    found = (await PushStep(live, mirrors, approval)._refused(record, GitError(GitFault.CONFLICT, "stale info")))(record)
+    step, stale = PushStep(live, mirrors, approval), GitError(GitFault.CONFLICT, "stale info")
+    found = (await step._refused(record, stale))(record)
     assert (found.pushed, found.push_wanted) == (None, anew)
     assert (found.problem is None) is anew
     if not anew:

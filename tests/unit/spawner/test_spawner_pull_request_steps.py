@@ -332,10 +332,12 @@ async def test_request_for_a_repository_without_a_forge_is_refused_at_once(url: 
     branches = SimpleNamespace(load=AsyncMock(return_value=held), change=changed)
     live: Any = SimpleNamespace(branches=branches, now=lambda: NOW)
     handler = PullRequestHandler(live, Forges())
-    for request, respond in ((MergeBranch(branch="br-1"), handler.merge), (OpenPullRequest(branch="br-1"), handler.open)):
-        with pytest.raises(ContractError, match="feature/x has no pull request: "):
-            await respond(IncomingRequest(request, {"project": "p1"}))
-    assert not changed.await_count
+    merge = IncomingRequest(MergeBranch(branch="br-1"), {"project": "p1"})
+    with pytest.raises(ContractError, match="feature/x has no pull request: "):
+        await handler.merge(merge)
+    with pytest.raises(ContractError, match="feature/x has no pull request: "):
+        await handler.open(IncomingRequest(OpenPullRequest(branch="br-1"), {"project": "p1"}))
+    changed.assert_not_awaited()
     held.record = branch(url="https://github.com/a/b")
-    await handler.merge(IncomingRequest(MergeBranch(branch="br-1"), {"project": "p1"}))
-    assert changed.await_count == 1
+    await handler.merge(merge)
+    changed.assert_awaited_once()
