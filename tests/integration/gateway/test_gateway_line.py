@@ -37,10 +37,7 @@ async def test_task_from_submission_to_result_over_http(api: Api, client: Herd) 
     status, task, _ = await api.call("GET", headers["Location"])
     assert (status, task["state"]) == (200, "completed")
     sandbox = task["sandbox"]
-    async with asyncio.timeout(PATIENCE):
-        while not (output := (await api.call("GET", f"/api/v1/sandboxes/{sandbox}/output"))[1])["chunks"]:
-            await asyncio.sleep(0.2)
-    assert "hello" in output["chunks"][0]["text"]
+    assert "hello" in await _output(api, sandbox)
     await all_stored(client)
     for path in ("tasks", "sandboxes", "events", f"sandboxes/{sandbox}", f"sandboxes/{sandbox}/events",
                  f"sandboxes/{sandbox}/trajectory", "approvals", "monitor/report", "budgets", "branches", "audit",
@@ -54,6 +51,14 @@ async def test_task_from_submission_to_result_over_http(api: Api, client: Herd) 
         status, found, _ = await api.call(method, f"/api/v1/sandboxes/{sandbox}/{path}")
         assert (status, found["code"]) == (410, "refused")
     assert (await api.call("POST", f"/api/v1/tasks/{task['task']}/cancel"))[0] == 409
+
+
+async def _output(api: Api, sandbox: str) -> str:
+    async with asyncio.timeout(PATIENCE):
+        while not (output := (await api.call("GET", f"/api/v1/sandboxes/{sandbox}/output"))[1])["chunks"]:
+            await asyncio.sleep(0.2)
+    text: str = output["chunks"][0]["text"]
+    return text
 
 
 async def _check_history(api: Api, sandbox: str, task: str) -> None:

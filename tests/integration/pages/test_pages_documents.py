@@ -171,6 +171,21 @@ async def test_session_and_replay_look_as_in_their_pictures(chromium: Browser, d
     await page.context.close()
 
 
+async def test_output_that_is_not_read_is_not_shown_as_missing(double: GatewayDouble, tab: Page) -> None:
+    """A replay shows that its output could not be read, and reads it again on request."""
+    show(double, messages(3))
+    output = "/sandboxes/sbx-001/output"
+    double.replies[output] = 503
+    await tab.goto("/sandboxes/sbx-001/replay?view=terminal")
+    await expect(tab.get_by_text("the test refuses this")).to_be_visible()
+    await expect(tab.get_by_text("No terminal output is stored")).to_have_count(0)
+    chunk = {"stream_sequence": 1, "time": ago(9), "text": "made by the agent\n"}
+    double.replies[output] = {"chunks": [chunk], "next_cursor": None}
+    await tab.get_by_role("button", name="Retry").click()
+    await tab.get_by_role("slider").press("End")
+    await expect(tab.get_by_text("made by the agent")).to_be_visible()
+
+
 async def test_a_thousand_hostile_documents_execute_and_load_nothing(double: GatewayDouble, tab: Page) -> None:
     """In results and in a timeline they are text: no element, dialog, request or navigation comes from them."""
     assert len(DOCUMENTS) >= 1000
