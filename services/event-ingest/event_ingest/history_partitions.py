@@ -17,7 +17,7 @@ select part.relname as name, pg_total_relation_size(part.oid) as bytes, greatest
 from pg_inherits tree join pg_class part on part.oid = tree.inhrelid
 where tree.inhparent = 'events'::regclass order by part.relname
 """
-_BEGUN: Final = "select applied_at from schema_migrations_before where number = $1"
+_BEGUN: Final = "select coalesce(max(applied_at), now()) from schema_migrations_before where number = $1"
 # The index of projects is read at one place for each project.
 _PROJECTS: Final = """
 with recursive found (project) as (

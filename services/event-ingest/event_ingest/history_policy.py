@@ -65,18 +65,31 @@ def may_be_due(day: date, policy: RetentionPolicy, not_before: datetime, now: da
     return earliest is not None and earliest <= now
 
 
-def is_due(
-    day: date, projects: Collection[str], policy: RetentionPolicy, not_before: datetime, now: datetime
-) -> bool:
-    """Whether a day with events of these projects is due now: it is dropped, unless it is held."""
-    due = partition_due_at(day, projects, policy, not_before)
-    return due is not None and due <= now
+@dataclass(frozen=True, slots=True)
+class ExaminedDay:
+    """A day with the time from which on no project needs it, and whether it is held."""
+
+    day: date
+    due_at: datetime | None
+    held: bool
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether no project needs it."""
+        return self.due_at is not None and self.due_at <= now
+
+    def is_dropped(self, now: datetime) -> bool:
+        """Whether it is to be dropped now."""
+        return self.is_due(now) and not self.held
 
 
-def next_due(days: Iterable[date], policy: RetentionPolicy, not_before: datetime) -> datetime | None:
-    """When the first of these days is due by the general number of days; None: never, or there is none."""
-    first = min(days, default=None)
-    return None if first is None else due_at(first, [policy.days], not_before)
+def next_drop(
+    days: Collection[date], examined: Collection[ExaminedDay], policy: RetentionPolicy, not_before: datetime
+) -> datetime | None:
+    """When the next of these days is dropped; None: never. Days that are not examined are due by the general setting."""
+    others = set(days) - {one.day for one in examined}
+    first = due_at(min(others), [policy.days], not_before) if others else None
+    known = [one.due_at for one in examined if not one.held]
+    return min((due for due in (*known, first) if due is not None), default=None)
 
 
 def stored_before(days: int, not_before: datetime, now: datetime) -> datetime | None:

@@ -9,7 +9,8 @@ as `events` has a default partition.
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from enum import Enum
 from typing import Final
@@ -24,7 +25,15 @@ from event_ingest.history_partitions import (
     read_partitions,
     use_indexes,
 )
-from event_ingest.history_policy import RetentionPolicy, days_ahead, is_due, may_be_due, next_due, stored_before
+from event_ingest.history_policy import (
+    ExaminedDay,
+    RetentionPolicy,
+    days_ahead,
+    may_be_due,
+    next_drop,
+    partition_due_at,
+    stored_before,
+)
 from event_ingest.schema import AUTOVACUUM, partition_name
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
@@ -85,36 +94,33 @@ def policy_of(settings: Settings) -> RetentionPolicy:
     return RetentionPolicy(settings.history_days, dict(settings.history_project_days))
 
 
-async def due_days(
-    connection: Connection, partitions: Sequence[Partition], policy: RetentionPolicy, now: datetime
-) -> tuple[list[date], list[date]]:
-    """The days that are to be dropped now, the oldest first; and those of them that a hold prevents from it."""
+async def examine_days(
+    connection: Connection, days: Collection[date], policy: RetentionPolicy, now: datetime
+) -> list[ExaminedDay]:
+    """What decides about each of the days that can be due by now, the oldest first."""
     not_before = await read_not_before(connection)
-    days = [one.day for one in partitions if one.day is not None and may_be_due(one.day, policy, not_before, now)]
-    due, held = [], []
+    examined = []
     async with connection.transaction(readonly=True):
         await use_indexes(connection)
-        for day in days:
+        for day in sorted(day for day in days if may_be_due(day, policy, not_before, now)):
             contents = await read_contents(connection, day, policy)
-            if is_due(day, contents.projects, policy, not_before, now):
-                (held if contents.held else due).append(day)
-    return due, held
+            due = partition_due_at(day, contents.projects, policy, not_before)
+            examined.append(ExaminedDay(day, due, contents.held))
+    return examined
 
 
 async def try_drop(connection: Connection, day: date, policy: RetentionPolicy, now: datetime) -> Drop:
-    """Drop a day if it is due, in one transaction. Of a connection that is in none."""
+    """Drop a day if it is due, in one transaction. Of a connection that is in none; after an error it is closed."""
     await connection.execute("begin")
     try:
-        if not await _is_due_now(connection, day, policy, now):
-            return Drop.NEEDED
-        statements = _DROP.format(wait=LOCK_MS, second_wait=_SECOND_LOCK_MS, name=partition_name(day))
-        await connection.execute(statements)
+        if await _is_due_now(connection, day, policy, now):
+            await connection.execute(_DROP.format(wait=LOCK_MS, second_wait=_SECOND_LOCK_MS, name=partition_name(day)))
+            return Drop.DROPPED
+        done = Drop.NEEDED
     except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
-        return Drop.BUSY
-    finally:
-        if not connection.is_closed() and connection.is_in_transaction():
-            await connection.execute("rollback")
-    return Drop.DROPPED
+        done = Drop.BUSY
+    await connection.execute("rollback")
+    return done
 
 
 async def _is_due_now(connection: Connection, day: date, policy: RetentionPolicy, now: datetime) -> bool:
@@ -128,8 +134,8 @@ async def _is_due_now(connection: Connection, day: date, policy: RetentionPolicy
     await connection.execute(f"lock table {partition_name(day)} in share mode")  # no event is added meanwhile
     await use_indexes(connection)
     contents = await read_contents(connection, day, policy)
-    not_before = await read_not_before(connection)
-    return not contents.held and is_due(day, contents.projects, policy, not_before, now)
+    due = partition_due_at(day, contents.projects, policy, await read_not_before(connection))
+    return ExaminedDay(day, due, contents.held).is_dropped(now)
 
 
 async def delete_undated(connection: Connection, policy: RetentionPolicy, now: datetime) -> int:
@@ -153,8 +159,11 @@ async def set_autovacuum(connection: Connection) -> list[str]:
     """Set how partitions without settings of their own are vacuumed; returns their names. Blocks no writer."""
     changed = []
     for row in await connection.fetch(_UNSET):
-        await connection.execute(f"alter table {row['relname']} set ({AUTOVACUUM})")
-        changed.append(row["relname"])
+        with suppress(asyncpg.LockNotAvailableError):  # it is being vacuumed or indexed: the next run does it
+            async with connection.transaction():
+                await connection.execute("set local lock_timeout = '1s'")
+                await connection.execute(f"alter table {row['relname']} set ({AUTOVACUUM})")
+            changed.append(row["relname"])
     return changed
 
 
@@ -185,24 +194,25 @@ class HistoryRetention:
     async def run_once(self, connection: Connection, now: datetime) -> None:
         """Measure, and drop what is due. A clock ahead of the database's drops nothing early."""
         now = min(now, await connection.fetchval("select now()"))
-        await connection.execute("set lock_timeout = '1s'")
         for name in await set_autovacuum(connection):
             _log.info("autovacuum of partition set", partition=name)
         partitions = await read_partitions(connection)
-        due, held = await due_days(connection, partitions, self._policy, now)
-        await self._measure(connection, partitions, held, now)
-        for day in due:
-            await self._drop(connection, day, now)
+        days = {one.day for one in partitions if one.day is not None}
+        examined = await examine_days(connection, days, self._policy, now)
+        due = next_drop(days, examined, self._policy, await read_not_before(connection))
+        self._measure(partitions, examined, due, now)
+        for one in examined:
+            if one.is_dropped(now):
+                await self._drop(connection, one.day, now)
         await self._delete_undated(connection, now)
 
-    async def _measure(
-        self, connection: Connection, partitions: Sequence[Partition], held: Sequence[date], now: datetime
+    def _measure(
+        self, partitions: Sequence[Partition], examined: Sequence[ExaminedDay], due: datetime | None, now: datetime
     ) -> None:
         days = {one.day for one in partitions if one.day is not None}
         self._meters.set("sandherd_history_bytes", sum(one.bytes for one in partitions))
         self._meters.set("sandherd_history_days_ahead", days_ahead(days, now.astimezone(UTC).date()))
-        self._meters.set("sandherd_history_held_days", len(held))
-        due = next_due(days - set(held), self._policy, await read_not_before(connection))
+        self._meters.set("sandherd_history_held_days", sum(one.is_due(now) and one.held for one in examined))
         if due is None:
             self._meters.hide("sandherd_history_next_drop_seconds")
         else:
@@ -213,7 +223,7 @@ class HistoryRetention:
             done = await try_drop(connection, day, self._policy, now)
             if done is not Drop.BUSY:
                 break
-            await asyncio.sleep(random.uniform(0.2, 1))  # noqa: S311  # replicas must not try in step
+            await asyncio.sleep(random.uniform(0.2, 1))  # replicas must not try in step
         if done is Drop.DROPPED:
             self._meters.count("sandherd_history_days_dropped_total")
             _log.info("day of the history dropped", first=day.isoformat())

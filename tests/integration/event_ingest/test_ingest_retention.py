@@ -78,7 +78,7 @@ async def days(history: Any) -> AsyncIterator[Days]:
 
 
 async def test_old_days_are_dropped_and_nothing_else(days: Days, script: Any) -> None:
-    """Due partitions are gone with their events; others, totals and read tables stay, and no event counts as missing."""
+    """Due partitions are gone with their events; others, totals and read tables stay, and no event is missing."""
     await days.store(script.life("task-1", "sbx-1") + script.messages("sbx-1", 5), days.old)
     await days.store(script.messages("sbx-1", 3), days.now.date())
     await days.run()

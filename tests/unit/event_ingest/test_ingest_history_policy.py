@@ -5,11 +5,11 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from event_ingest.history_policy import (
+    ExaminedDay,
     RetentionPolicy,
     days_ahead,
-    is_due,
     may_be_due,
-    next_due,
+    next_drop,
     partition_due_at,
     stored_before,
 )
@@ -21,6 +21,18 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 MOMENT = timedelta(microseconds=1)
 POLICY = RetentionPolicy(90)
 MIXED = RetentionPolicy(90, {"short": 10, "long": 400, "forever": 0})
+
+
+def is_due(day: date, projects: set[str], policy: RetentionPolicy, not_before: datetime, now: datetime) -> bool:
+    return ExaminedDay(day, partition_due_at(day, projects, policy, not_before), held=False).is_dropped(now)
+
+
+def test_held_day_is_not_dropped() -> None:
+    """However long ago it was due; one that is never due is not dropped either."""
+    held, never = ExaminedDay(DAY, LONG_AGO, held=True), ExaminedDay(DAY, None, held=False)
+    assert held.is_due(END)
+    assert not held.is_dropped(END)
+    assert not never.is_dropped(END)
 
 
 def test_day_is_due_when_its_last_event_is_old_enough() -> None:
@@ -51,7 +63,7 @@ def test_zero_days_are_forever() -> None:
     """Nothing is dropped, at no time, unless only projects with days of their own have events."""
     never, now = RetentionPolicy(0, {"short": 10}), END + timedelta(days=36_000)
     assert not is_due(DAY, {"web", "short"}, never, LONG_AGO, now)
-    assert not is_due(DAY, (), never, LONG_AGO, now)
+    assert not is_due(DAY, set(), never, LONG_AGO, now)
     assert is_due(DAY, {"short"}, never, LONG_AGO, now)
     assert not may_be_due(DAY, RetentionPolicy(0), LONG_AGO, now)
     assert stored_before(0, LONG_AGO, now) is None
@@ -89,9 +101,13 @@ def test_days_ahead_end_at_the_first_day_without_a_partition() -> None:
     assert days_ahead(set(), DAY) == 0
 
 
-def test_next_drop_is_that_of_the_first_day() -> None:
-    """By the general number of days; never if they are stored forever, or there is no day."""
+def test_next_drop_is_the_first_of_any_day_that_is_not_held() -> None:
+    """Those that were examined by what is in them, the others by the general setting; never if all stay."""
     days = {DAY, DAY + timedelta(days=1)}
-    assert next_due(days, MIXED, LONG_AGO) == END + timedelta(days=90)
-    assert next_due(days, RetentionPolicy(0), LONG_AGO) is None
-    assert next_due([], POLICY, LONG_AGO) is None
+    assert next_drop(days, [], MIXED, LONG_AGO) == END + timedelta(days=90)
+    needed = ExaminedDay(DAY, END + timedelta(days=400), held=False)
+    assert next_drop(days, [needed], MIXED, LONG_AGO) == END + timedelta(days=91)
+    assert next_drop({DAY}, [needed], MIXED, LONG_AGO) == needed.due_at
+    assert next_drop({DAY}, [ExaminedDay(DAY, LONG_AGO, held=True)], MIXED, LONG_AGO) is None
+    assert next_drop(days, [], RetentionPolicy(0), LONG_AGO) is None
+    assert next_drop(set(), [], POLICY, LONG_AGO) is None

@@ -86,9 +86,7 @@ def hold(
     return talk_as_operator(ctx, work, project=name, create=True)
 
 
-@app.command(
-    "release", epilog=example("sandherd history release web", f"sandherd history release web --task {_TASK}")
-)
+@app.command("release", epilog=example("sandherd history release web", f"sandherd history release web --task {_TASK}"))
 def release(ctx: typer.Context, name: Name, *, task: Task = None, output: NamelessOutput = Format.TABLE) -> int:
     """Remove a hold. The days that are due by then are dropped within minutes.
 
