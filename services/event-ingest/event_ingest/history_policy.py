@@ -85,7 +85,7 @@ class ExaminedDay:
 def next_drop(
     days: Collection[date], examined: Collection[ExaminedDay], policy: RetentionPolicy, not_before: datetime
 ) -> datetime | None:
-    """When the next of these days is dropped; None: never. Days that are not examined are due by the general setting."""
+    """When the next of these days is dropped; None: never. Those not examined are due by the general setting."""
     others = set(days) - {one.day for one in examined}
     first = due_at(min(others), [policy.days], not_before) if others else None
     known = [one.due_at for one in examined if not one.held]

@@ -219,6 +219,7 @@ class HistoryRetention:
             self._meters.set("sandherd_history_next_drop_seconds", (due - now).total_seconds())
 
     async def _drop(self, connection: Connection, day: date, now: datetime) -> None:
+        done = Drop.BUSY
         for _ in range(_TRIES):
             done = await try_drop(connection, day, self._policy, now)
             if done is not Drop.BUSY:
