@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from event_ingest.broker_data import check_broker_data
 from event_ingest.database import HEAVY_CONNECTIONS, LIGHT_CONNECTIONS, Connection, Database
 from event_ingest.gauges import IngestGauges
+from event_ingest.history_retention import HistoryRetention, policy_of
 from event_ingest.ingest import CONSUMER, Ingest
 from event_ingest.migrator import read_migrations
 from event_ingest.partition_indexes import PartitionIndexes
@@ -25,6 +26,7 @@ from event_ingest.queries.file_versions import list_file_versions
 from event_ingest.queries.output import list_output
 from event_ingest.queries.pages import RESERVED_REPLY_BYTES
 from event_ingest.queries.records import list_sandboxes, list_tasks
+from event_ingest.queries.retention import hold, release, show_status
 from event_ingest.queries.search import search_events
 from event_ingest.queries.statistics import count_statistics, show_overview
 from event_ingest.queries.stream_reader import NO_REPLY, stored_through
@@ -42,6 +44,7 @@ from sandherd.contracts.requests import (
     AskDead,
     AskEvents,
     AskFileVersions,
+    AskHistoryStatus,
     AskOutput,
     AskOverview,
     AskSearch,
@@ -51,9 +54,11 @@ from sandherd.contracts.requests import (
     AskTranscript,
     AskUsage,
     EventList,
+    HoldHistory,
     PartKind,
     PastSandboxes,
     PastTasks,
+    ReleaseHistory,
     Request,
     Subscribe,
     Unsubscribe,
@@ -89,6 +94,7 @@ def compose(settings: Settings) -> Service:
     service.background("indexes", PartitionIndexes(database).run)
     service.background("measures", IngestGauges(service, database).run)
     service.background("retention", StreamRetention(service).run)
+    service.background("history retention", HistoryRetention(database, service.meters, policy_of(settings)).run)
     service.background("subscriptions", SubscriptionWatch(service, database).run)
     service.consume_batches(CONSUMER, ingest.handle, batch=settings.ingest_batch, in_flight=IN_FLIGHT)
     service.examining.add(PartKind.MIGRATIONS, partial(check_migrations, database))
@@ -107,6 +113,8 @@ def _register_history_requests(service: Service, database: Database) -> None:
         AskApprovals: list_approvals,
         AskOverview: show_overview,
         AskTranscript: read_transcript,
+        HoldHistory: hold,
+        ReleaseHistory: release,
     }
     heavy: dict[type[Request[Any]], HistoryQuery[Any]] = {
         AskTrajectory: read_trajectory,
@@ -115,6 +123,7 @@ def _register_history_requests(service: Service, database: Database) -> None:
         AskComparison: compare_sandboxes,
         AskSearch: search_events,
         AskFileVersions: list_file_versions,
+        AskHistoryStatus: partial(show_status, policy_of(service.settings)),
     }
     lane = _light_lane(service.settings)
     service.answer(AskEvents, _events_handler(service, database), lane=lane)
