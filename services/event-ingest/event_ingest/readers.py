@@ -60,7 +60,8 @@ select 'it may create in the schema ' || nspname from pg_namespace
 where nspname !~ '^pg_' and has_schema_privilege($1, oid, 'create')
 union all
 select 'it may use ' || c.oid::regclass from pg_class c join pg_namespace n on n.oid = c.relnamespace
-where n.nspname !~ '^pg_' and n.nspname not in ('information_schema', '{SCHEMA}') and c.relkind in ('r', 'p', 'v', 'm', 'f')
+where n.nspname !~ '^pg_' and n.nspname not in ('information_schema', '{SCHEMA}')
+    and c.relkind in ('r', 'p', 'v', 'm', 'f')
     and has_table_privilege($1, c.oid, 'select, insert, update, delete, truncate, references, trigger')
 union all
 select 'it may change ' || c.oid::regclass from pg_class c

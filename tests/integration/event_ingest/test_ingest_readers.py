@@ -1,4 +1,7 @@
-"""Roles that read the views: what they see, and what they can't do. The roles are of the server: each has a name of its own."""
+"""Roles that read the views: what they see, and what they can't do.
+
+The roles are of the whole server, which other tests use too: each has a name of its own.
+"""
 
 import asyncio
 import os
