@@ -115,7 +115,7 @@ def _close(directory: Path) -> None:
 
 
 def _set_modes(tree: Path) -> None:
-    """uv links its cached files, which have the modes that a umask of an earlier run left them."""
+    """Set the modes of a tree. `uv` links its cached files, whose modes are from the umask of an earlier run."""
     for path, state in _entries(tree):
         executable = stat.S_ISDIR(state.st_mode) or state.st_mode & stat.S_IXUSR
         wanted = _DIRECTORY if executable else _FILE

@@ -78,7 +78,7 @@ def check_exits(home: Path) -> list[Check]:
 def check_agent_sdks(directory: Path) -> list[Check]:
     """A check for each agent SDK that another user of this host may have changed, and so the code of all agents."""
     return [
-        Check("agent SDK", CheckState.WRONG, f"every user of this host may write {directory / kind}", _SDK_REMEDY + kind)
+        Check("agent SDK", CheckState.WRONG, f"all users of this host may write {directory / kind}", _SDK_REMEDY + kind)
         for kind in KINDS
         if is_open(directory / kind)
     ]
