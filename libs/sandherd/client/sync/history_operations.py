@@ -11,7 +11,14 @@ if TYPE_CHECKING:
 
     from sandherd.client.herd import Herd
     from sandherd.client.sync.loop_thread import LoopThread
-    from sandherd.contracts.requests import Comparison, ProjectOverview, SearchHit, StatisticsList, TranscriptEntry
+    from sandherd.contracts.requests import (
+        Comparison,
+        ProjectOverview,
+        SearchHit,
+        StatisticsList,
+        TranscriptEntry,
+        Verification,
+    )
     from sandherd.contracts.requests.search import TextKind
     from sandherd.contracts.requests.statistics import StatisticGroup
 
@@ -55,6 +62,10 @@ class SyncHistoryOperations:
     def compare(self, first: str, second: str) -> Comparison:
         """Two sandboxes side by side: types of events, turns, tools, files, cost and time."""
         return self._loop.run(lambda: self._inner.compare(first, second))
+
+    def verify_history(self, sandbox: str | None = None) -> Generator[Verification]:
+        """The differences between the history's tables and its events, of a sandbox or of all, by page."""
+        return self._loop.iterate(lambda: self._inner.verify_history(sandbox))
 
     def search(
         self,
