@@ -35,6 +35,29 @@ class HistoryOperations:
         question = made(requests.AskOverview, seconds=seconds, bucket_seconds=bucket_seconds, needs=needs)
         return await self.connection.request(question)
 
+    async def history_status(self) -> "requests.HistoryStatus":
+        """The days of the history with their sizes, when each is dropped, and what is held; of all projects.
+
+        Takes an operator's credential.
+        """
+        return await self.connection.request(requests.AskHistoryStatus(), timeout=SECONDS)
+
+    async def hold_history(
+        self, reason: str, *, task: str | None = None, by: str | None = None
+    ) -> "requests.HistoryHold":
+        """Prevent the drop of the events of the connection's project, or of one of its tasks.
+
+        Takes an operator's credential.
+        """
+        return await self.connection.request(made(requests.HoldHistory, task=task, reason=reason, held_by=by))
+
+    async def release_history(self, task: str | None = None) -> bool:
+        """Remove the hold of the connection's project, or of one of its tasks; returns whether there was one.
+
+        Takes an operator's credential.
+        """
+        return (await self.connection.request(made(requests.ReleaseHistory, task=task))).released
+
     async def statistics(
         self,
         *,

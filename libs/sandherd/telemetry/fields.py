@@ -106,6 +106,7 @@ FIELDS: Final = (
     Field("expires_at", "When a credential expires: ISO 8601."),
     Field("most", "The limit."),
     Field("index", "The name of an index of the database."),
+    Field("partition", "The name of a partition of the database."),
     Field("migration", "The file of a migration of the database."),
     Field("runtime", "The runtime."),
     Field("runtimes", "The number of runtimes in the remote runtime's account."),

@@ -148,6 +148,16 @@ if TYPE_CHECKING:
         ProjectView,
         SetProject,
     )
+    from sandherd.contracts.requests.retention import (
+        AskHistoryStatus,
+        HistoryDay,
+        HistoryHold,
+        HistoryStatus,
+        HoldHistory,
+        HoldReleased,
+        ProjectDays,
+        ReleaseHistory,
+    )
     from sandherd.contracts.requests.runtime_logs import MAX_LOG_BYTES, MAX_LOG_LINES, AskRuntimeLogs, RuntimeLog
     from sandherd.contracts.requests.schedules import (
         DeleteSchedule,
@@ -255,6 +265,8 @@ _NAMES: Final = {
     "live": "AskCredential CredentialGrant LiveSandboxes LiveTasks SandboxList SandboxView TaskList TaskView",
     "monitor": "FindingView InterventionView MonitorView RuleProgress ShowSandbox WatchedCall",
     "ports": "MAX_PORT_CONNECTIONS PORT_IDLE_SECONDS PortData PortWritten",
+    "retention": "AskHistoryStatus HistoryDay HistoryHold HistoryStatus HoldHistory HoldReleased ProjectDays "
+    "ReleaseHistory",
     "runtime_logs": "MAX_LOG_BYTES MAX_LOG_LINES AskRuntimeLogs RuntimeLog",
     "projects": "LimitView ListProjects ProjectDefaults ProjectField ProjectLimits ProjectList ProjectView SetProject",
     "schedules": "DeleteSchedule ListSchedules PauseSchedule ScheduleDeleted ScheduleList ScheduleRun "
