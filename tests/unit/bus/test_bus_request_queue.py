@@ -119,7 +119,8 @@ async def test_flood_of_requests_lets_the_rest_of_the_service_run() -> None:
     scheduler = RequestScheduler(RequestLimits(10, Budget(60, 1000)), lambda *_reply: None)
 
     async def never(_message: Any) -> Reply[Any]:
-        return await asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Reply[Any]] = asyncio.get_running_loop().create_future()
+        return await future
 
     receive = scheduler.receiver(lane(), "any", never)
     await receive(message)  # the first one may pause: none was received before
