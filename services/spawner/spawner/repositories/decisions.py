@@ -304,10 +304,10 @@ def moved_remotely(record: BranchRecord, at: str, now: datetime) -> BranchRecord
 
 
 def deleted_remotely(record: BranchRecord, pushed: str, now: datetime, *, merged: bool) -> BranchRecord:
-    """The branch whose remote branch, last at `pushed`, was deleted; the same if it was pushed by now. It is pushed anew if the deletion is no decision about later commits.
+    """The branch whose remote branch, last at `pushed`, was deleted; the same if it was pushed by now.
 
-    That is so if what was pushed is `merged`, or the pull request was: forges delete its branch then. It is also if a
-    user requests the push after one that was refused.
+    It is pushed anew if what was pushed is `merged`, if the pull request is open or merged, as forges delete its branch
+    then, or if a user requests the push after one that was refused.
     """
     if record.pushed != pushed:
         return record
