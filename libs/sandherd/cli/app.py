@@ -51,6 +51,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "compare": Entry("history", "compare", "COMPARE_EXAMPLE"),
     "search": Entry("history", "search", "SEARCH_EXAMPLE"),
     "replay": Entry("history", "replay", "REPLAY_EXAMPLE"),
+    "history": Entry("retention"),
     "exec": Entry("execution", "exec_", "EXEC_EXAMPLE", TrailingCommand),
     "cp": Entry("execution", "cp", "CP_EXAMPLE"),
     "ls": Entry("execution", "ls", "LS_EXAMPLE"),

@@ -35,6 +35,29 @@ class HistoryOperations:
         question = made(requests.AskOverview, seconds=seconds, bucket_seconds=bucket_seconds, needs=needs)
         return await self.connection.request(question)
 
+    async def history_status(self) -> "requests.HistoryStatus":
+        """The days of the history with their sizes, when each is dropped, and what is held; of all projects.
+
+        Takes an operator's credential.
+        """
+        return await self.connection.request(requests.AskHistoryStatus(), timeout=SECONDS)
+
+    async def hold_history(
+        self, reason: str, *, task: str | None = None, by: str | None = None
+    ) -> "requests.HistoryHold":
+        """Prevent the drop of the events of the connection's project, or of one of its tasks.
+
+        Takes an operator's credential.
+        """
+        return await self.connection.request(made(requests.HoldHistory, task=task, reason=reason, held_by=by))
+
+    async def release_history(self, task: str | None = None) -> bool:
+        """Remove the hold of the connection's project, or of one of its tasks; returns whether there was one.
+
+        Takes an operator's credential.
+        """
+        return (await self.connection.request(made(requests.ReleaseHistory, task=task))).released
+
     async def statistics(
         self,
         *,
@@ -68,6 +91,13 @@ class HistoryOperations:
         """Two sandboxes side by side: types of events, turns, tools, files, cost and time."""
         names = checked_name(first, "first"), checked_name(second, "second")
         return await self.connection.request(requests.AskComparison(first=names[0], second=names[1]), timeout=SECONDS)
+
+    async def verify_history(self, sandbox: str | None = None) -> "AsyncIterator[requests.Verification]":
+        """The differences between the history's tables and its events, of a sandbox or of all, by page."""
+        name = None if sandbox is None else checked_name(sandbox, "sandbox")
+        question = made(requests.AskVerification, sandbox=name)
+        async for page in queries.pages(partial(self.connection.request, timeout=SECONDS), question):
+            yield page
 
     async def search(
         self,

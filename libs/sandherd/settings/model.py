@@ -31,6 +31,7 @@ from sandherd.settings.fields import (
 )
 from sandherd.settings.forges import ForgeSettings
 from sandherd.settings.gateway import GatewaySettings
+from sandherd.settings.history import HistorySettings
 from sandherd.settings.kubernetes import KubernetesSettings
 from sandherd.settings.network import NetworkSettings
 from sandherd.settings.pull_requests import PullRequestSettings
@@ -54,6 +55,7 @@ class Settings(
     AssessorSettings,
     CoordinationSettings,
     GatewaySettings,
+    HistorySettings,
     BaseModel,
 ):
     """The settings of all components; each uses what it needs. Times are in seconds."""

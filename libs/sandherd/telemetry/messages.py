@@ -53,6 +53,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("broker not reachable, retrying", "The first connection to the broker failed.", _BROKER),
         _warning("files of TLS not reloaded", "The previous ones are used.", "Check NATS_CA, NATS_CERT and NATS_KEY."),
         _warning("broker connection error", "The client library reported an error and continues.", _BROKER),
+        _warning(
+            "received messages dropped, too many wait",
+            "More messages of a kind arrived than this process handles; requesters repeat theirs.",
+            "See which sandbox or client publishes most: `sandherd doctor`.",
+        ),
         _error("broker denied permission", "The credential does not allow a subject.", "Create the credentials again."),
         _error(
             "broker connection closed permanently", "The broker refused further connections; the process ends.", _BROKER
@@ -97,6 +102,15 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("partitions created", "Partitions for the next days exist."),
         _info("partition index created", "A partition has an index that this version needs."),
         _warning("partition index not created, retrying", "Queries that need it are slow.", "Check Postgres."),
+        _info("autovacuum of partition set", "A partition has the settings for rows that never change."),
+        _info("day of the history dropped", "Its events are older than `history_days`, and not held."),
+        _warning(
+            "day of the history not dropped, retrying",
+            "Long statements used the history, or another replica drops it. It is tried again a minute later.",
+            "If it repeats, look for long transactions in Postgres.",
+        ),
+        _info("events of no day deleted", "Their ids are of no day; they were stored longer than `history_days` ago."),
+        _warning("retention failed, retrying", "Days that are due are dropped later.", "Check Postgres."),
         _warning("stream purged", "The oldest messages were removed as the stream was full.", "Raise its limit."),
         _warning("purging oldest artifacts of sandbox", "One sandbox uses too much of the stream.", "End the sandbox."),
         _info("lease lost, purging stopped", "Another replica purges."),

@@ -178,6 +178,16 @@ _INGEST: Final = (
     Metric(
         "sandherd_ingest_gaps", _G, "{event}", "Events that are missing in the history, by their sources' sequences."
     ),
+    Metric("sandherd_history_bytes", _G, "By", "Size of all events in Postgres, with their indexes."),
+    Metric("sandherd_history_days_ahead", _G, "{day}", "Days after today that have a partition, without a gap."),
+    Metric(
+        "sandherd_history_next_drop_seconds",
+        _G,
+        "s",
+        "Time until the next day of the history is due; below 0: it is not dropped yet. Absent: never.",
+    ),
+    Metric("sandherd_history_held_days", _G, "{day}", "Days of the history that are due and held."),
+    Metric("sandherd_history_days_dropped_total", _C, "{day}", "Days of the history that were dropped."),
     Metric(
         "sandherd_room_given_bytes_total",
         _C,

@@ -3,6 +3,7 @@
 import gc
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 from event_ingest.broker_data import check_broker_data
 from event_ingest.database import HEAVY_CONNECTIONS, LIGHT_CONNECTIONS, Connection, Database
 from event_ingest.gauges import IngestGauges
+from event_ingest.history_retention import HistoryRetention, policy_of
 from event_ingest.ingest import CONSUMER, Ingest
 from event_ingest.migrator import read_migrations
 from event_ingest.partition_indexes import PartitionIndexes
@@ -24,12 +26,15 @@ from event_ingest.queries.file_versions import list_file_versions
 from event_ingest.queries.output import list_output
 from event_ingest.queries.pages import RESERVED_REPLY_BYTES
 from event_ingest.queries.records import list_sandboxes, list_tasks
+from event_ingest.queries.retention import hold, release, show_status
 from event_ingest.queries.search import search_events
 from event_ingest.queries.statistics import count_statistics, show_overview
+from event_ingest.queries.stream_reader import NO_REPLY, stored_through
 from event_ingest.queries.subscriptions import Subscriptions
 from event_ingest.queries.trajectory import read_trajectory
 from event_ingest.queries.transcript import read_transcript
 from event_ingest.queries.usage import add_up_usage
+from event_ingest.queries.verification import verify_tables
 from event_ingest.retention import StreamRetention
 from event_ingest.schema import Schema, check_migrations
 from event_ingest.subscription_watch import SubscriptionWatch
@@ -40,6 +45,7 @@ from sandherd.contracts.requests import (
     AskDead,
     AskEvents,
     AskFileVersions,
+    AskHistoryStatus,
     AskOutput,
     AskOverview,
     AskSearch,
@@ -48,9 +54,13 @@ from sandherd.contracts.requests import (
     AskTrajectory,
     AskTranscript,
     AskUsage,
+    AskVerification,
+    EventList,
+    HoldHistory,
     PartKind,
     PastSandboxes,
     PastTasks,
+    ReleaseHistory,
     Request,
     Subscribe,
     Unsubscribe,
@@ -86,6 +96,7 @@ def compose(settings: Settings) -> Service:
     service.background("indexes", PartitionIndexes(database).run)
     service.background("measures", IngestGauges(service, database).run)
     service.background("retention", StreamRetention(service).run)
+    service.background("history retention", HistoryRetention(database, service.meters, policy_of(settings)).run)
     service.background("subscriptions", SubscriptionWatch(service, database).run)
     service.consume_batches(CONSUMER, ingest.handle, batch=settings.ingest_batch, in_flight=IN_FLIGHT)
     service.examining.add(PartKind.MIGRATIONS, partial(check_migrations, database))
@@ -99,12 +110,13 @@ def compose(settings: Settings) -> Service:
 
 def _register_history_requests(service: Service, database: Database) -> None:
     light: dict[type[Request[Any]], HistoryQuery[Any]] = {
-        AskEvents: list_events,
         PastTasks: list_tasks,
         PastSandboxes: list_sandboxes,
         AskApprovals: list_approvals,
         AskOverview: show_overview,
         AskTranscript: read_transcript,
+        HoldHistory: hold,
+        ReleaseHistory: release,
     }
     heavy: dict[type[Request[Any]], HistoryQuery[Any]] = {
         AskTrajectory: read_trajectory,
@@ -113,8 +125,11 @@ def _register_history_requests(service: Service, database: Database) -> None:
         AskComparison: compare_sandboxes,
         AskSearch: search_events,
         AskFileVersions: list_file_versions,
+        AskVerification: verify_tables,
+        AskHistoryStatus: partial(show_status, policy_of(service.settings)),
     }
     lane = _light_lane(service.settings)
+    service.answer(AskEvents, _events_handler(service, database), lane=lane)
     for request, query in light.items():
         service.answer(request, _history_handler(service, database, query), lane=lane)
     for request, query in heavy.items():
@@ -132,6 +147,20 @@ def _history_handler(
     async def answer(incoming: IncomingRequest[Any]) -> ReplyT:
         async with database.reading(heavy=heavy) as connection:
             return await query(connection, incoming.request, incoming.project, _max_reply_bytes(service))
+
+    return answer
+
+
+def _events_handler(service: Service, database: Database) -> Callable[[Any], Awaitable[EventList]]:
+    list_stored = _history_handler(service, database, list_events)
+
+    async def answer(incoming: IncomingRequest[AskEvents]) -> EventList:
+        through = None
+        if incoming.request.cursor is None:  # read before the events are, which then include all up to it
+            with suppress(*NO_REPLY):
+                through = await stored_through(service.bus, timeout=1)
+        page = await list_stored(incoming)
+        return page.model_copy(update={"stored_through": through})
 
     return answer
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from event_ingest.database import Connection, Database
 from event_ingest.migrator import MigrationRefusedError, migrate, pending_migrations
+from event_ingest.readers import end_readers
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests.statistics import RATE_DAYS
 from sandherd.telemetry import logs
@@ -52,6 +53,9 @@ async def _problem(database: Database) -> str | None:
 
 DAYS_BEFORE: Final = 1
 DAYS_AHEAD: Final = 7
+AUTOVACUUM: Final = "autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_freeze_min_age = 0"
+"""How partitions are vacuumed. Their rows are never changed: frozen when they are vacuumed first, they are not written
+again years later, and what is not vacuumed when the day ends is a twentieth at most."""
 _LOCK: Final = 0x5A4D_5041_5254
 _EPOCH: Final = date(1970, 1, 1)
 _DAY_MS: Final = 86_400_000
@@ -81,6 +85,7 @@ async def ensure_partitions(connection: Connection, now: datetime) -> list[date]
         async with connection.transaction():
             await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
             if not await connection.fetchval("select to_regclass($1) is not null", partition_name(day)):
+                await end_readers(connection)
                 await _create_partition(connection, day)
                 created.append(day)
     if created:
@@ -93,7 +98,7 @@ async def _create_partition(connection: Connection, day: date) -> None:
     first, end = bounds(day)
     name = partition_name(day)
     await connection.execute("lock table events_default in access exclusive mode")
-    await connection.execute(f"create table {name} (like events including all)")
+    await connection.execute(f"create table {name} (like events including all) with ({AUTOVACUUM})")
     await connection.execute(
         f"with early as (delete from events_default where id >= $1 and id < $2 returning *) "  # noqa: S608  # our name
         f"insert into {name} select * from early",

@@ -1,13 +1,11 @@
 """The HTTP API on real parts: a task from its submission to its result, and all that a token may not do."""
 
 import asyncio
-from functools import partial
 from typing import Any
 
 from sandherd.client import Herd
 from tests.integration.gateway.conftest import Api
 from tests.patience import PATIENCE
-from tests.polling import eventually
 from tests.stored_history import all_stored
 
 SPEC: dict[str, Any] = {
@@ -39,7 +37,7 @@ async def test_task_from_submission_to_result_over_http(api: Api, client: Herd) 
     status, task, _ = await api.call("GET", headers["Location"])
     assert (status, task["state"]) == (200, "completed")
     sandbox = task["sandbox"]
-    assert "hello" in (await eventually(partial(_output, api, sandbox), "its output is stored"))[0]["text"]
+    assert "hello" in await _output(api, sandbox)
     await all_stored(client)
     for path in ("tasks", "sandboxes", "events", f"sandboxes/{sandbox}", f"sandboxes/{sandbox}/events",
                  f"sandboxes/{sandbox}/trajectory", "approvals", "monitor/report", "budgets", "branches", "audit",
@@ -55,13 +53,18 @@ async def test_task_from_submission_to_result_over_http(api: Api, client: Herd) 
     assert (await api.call("POST", f"/api/v1/tasks/{task['task']}/cancel"))[0] == 409
 
 
-async def _output(api: Api, sandbox: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = (await api.call("GET", f"/api/v1/sandboxes/{sandbox}/output"))[1]["chunks"]
-    return found
+async def _output(api: Api, sandbox: str) -> str:
+    async with asyncio.timeout(PATIENCE):
+        while not (output := (await api.call("GET", f"/api/v1/sandboxes/{sandbox}/output"))[1])["chunks"]:
+            await asyncio.sleep(0.2)
+    text: str = output["chunks"][0]["text"]
+    return text
 
 
 async def _check_history(api: Api, sandbox: str, task: str) -> None:
-    """What the history knows of the task, and its typed refusals."""
+    """What is stored of the task, and typed refusals."""
+    spec = SPEC | {"harness": {"argv": SPEC["harness"]["argv"]}}  # without defaults, such as the kind of a command
+    assert (await api.call("GET", f"/api/v1/tasks/{task}/submitted"))[1] == {"task": task, "spec": spec}
     overview = (await api.call("GET", "/api/v1/overview"))[1]
     assert overview["tasks"]["completed"] == 1
     assert sum(bucket["events"] for bucket in overview["buckets"]) > 0

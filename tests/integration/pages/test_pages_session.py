@@ -19,8 +19,7 @@ from sandherd.stack.postgres import PostgresServer
 from tests.engines.chromium import browser
 from tests.integration.gateway.conftest import gateway_of, herd_context, responds
 from tests.integration.operating.herds import running
-from tests.integration.pages.conftest import violations
-from tests.integration.pages.pictures import VIEWPORT, check_picture
+from tests.integration.pages.conftest import RETRY, shows_at_end, violations
 from tests.integration.pages.recorded_session import PROJECT, SANDBOX, RecordedWorker, publish_sandbox
 from tests.patience import PATIENCE
 from tests.polling import eventually
@@ -33,9 +32,6 @@ HOSTILE: Final = (
 EFFECTS: Final = """() => [window.executed ?? null,
     document.querySelectorAll("main img, main script, main iframe").length,
     [...document.querySelectorAll("main a")].filter((a) => !/^(https?|blob):/.test(a.href)).length]"""
-RETRY: Final = """() => [...document.querySelectorAll("[role=alert] button")]
-    .filter((one) => one.textContent.trim() === "Retry").forEach((one) => one.click())"""
-"""Has what could not be read from a busy herd read again."""
 THEMES: Final[tuple[Literal["light"], Literal["dark"]]] = ("light", "dark")
 SHOWN: Final = {"?tab=monitor": "Findings", "?tab=attempts": "Attempt"}
 """What a view without text of the sandbox shows."""
@@ -176,19 +172,6 @@ async def test_session_page_survives_broker_and_database(herd: Broker, tmp_path:
                 await expect(page.get_by_text(f"message {number}.", exact=True)).to_have_count(1)
 
 
-async def test_readme_shows_a_session_and_its_replay(site: Site) -> None:
-    """The README's pictures of a session are of a recorded one of a real agent program, as the pages show it."""
-    page = site.page
-    await page.set_viewport_size(VIEWPORT)
-    await page.goto(f"/sandboxes/{SANDBOX}")
-    await expect(page.get_by_text("40 components are built.").first).to_be_visible()
-    await check_picture(page, "session.png")
-    await page.goto(f"/sandboxes/{SANDBOX}/replay")
-    await eventually(lambda: _shows_at_end(page, "40 components are built."), "the replay is at its end")
-    await expect(page.get_by_text("export const C39").first).to_be_visible()
-    await check_picture(page, "replay.png")
-
-
 async def test_session_pages_are_inert_and_accessible(site: Site) -> None:
     """Hostile text of a sandbox executes and loads nothing in any view, in both themes; axe finds no violation."""
     page = site.page
@@ -228,17 +211,10 @@ async def _shows(page: Page, place: Locator, text: str) -> bool:
     return await place.filter(has_text=text).count() > 0
 
 
-async def _shows_at_end(page: Page, text: str) -> bool:
-    """Whether the replay's end shows a text: while the replay is loaded, its end moves."""
-    await page.evaluate(RETRY)
-    await page.get_by_role("slider").press("End")
-    return await page.locator("main").get_by_text(text).first.is_visible()
-
-
 async def _fill(page: Page, tab: str) -> None:
     """Wait until the hostile text is shown."""
     if tab.startswith("/replay"):
-        await eventually(lambda: _shows_at_end(page, "<script>"), "the replay is at its end")
+        await eventually(lambda: shows_at_end(page, "<script>"), "the replay is at its end")
     shown = page.get_by_role("feed") if not tab else page.locator("main")
     wanted = SHOWN.get(tab, "<script>")
     await eventually(lambda: _shows(page, shown, wanted), f"{tab} shows {wanted}")

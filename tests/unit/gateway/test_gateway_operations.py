@@ -63,10 +63,13 @@ ABSENT: Final = {
     "fetch_result": "writes files of the client; `download_artifact` has them",
     "fetch_start": "writes files of the client; `download_artifact` has them",
     "forward_port": "opens a port of the client's machine",
+    "history_status": "for operators of the herd: a token belongs to one project",
+    "hold_history": "for operators of the herd: a token belongs to one project",
     "overview": "several requests of the client: `tasks` with each state",
     "project": "is no operation",
     "prune": "for operators of the herd: a token belongs to one project",
     "receive": "fetches and acknowledges at the broker; over HTTP use `stream_events`",
+    "release_history": "for operators of the herd: a token belongs to one project",
     "requeue": "for operators of the herd: a token belongs to one project",
     "revoke_token": "a token must not revoke others",
     "session_of": "computed from events by the client",
@@ -77,6 +80,7 @@ ABSENT: Final = {
     "upload": "reads files of the client; `upload_file` writes one",
     "upload_repository": "reads a git repository of the client",
     "upload_work": "reads files of the client",
+    "verify_history": "for operators: it compares the database's own tables, and takes long",
     "wait_all": "several requests of the client: follow the stream",
 }
 

@@ -11,7 +11,16 @@ if TYPE_CHECKING:
 
     from sandherd.client.herd import Herd
     from sandherd.client.sync.loop_thread import LoopThread
-    from sandherd.contracts.requests import Comparison, ProjectOverview, SearchHit, StatisticsList, TranscriptEntry
+    from sandherd.contracts.requests import (
+        Comparison,
+        HistoryHold,
+        HistoryStatus,
+        ProjectOverview,
+        SearchHit,
+        StatisticsList,
+        TranscriptEntry,
+        Verification,
+    )
     from sandherd.contracts.requests.search import TextKind
     from sandherd.contracts.requests.statistics import StatisticGroup
 
@@ -31,6 +40,27 @@ class SyncHistoryOperations:
         return self._loop.run(
             lambda: self._inner.project_overview(seconds=seconds, bucket_seconds=bucket_seconds, needs=needs)
         )
+
+    def history_status(self) -> HistoryStatus:
+        """The days of the history with their sizes, when each is dropped, and what is held; of all projects.
+
+        Takes an operator's credential.
+        """
+        return self._loop.run(self._inner.history_status)
+
+    def hold_history(self, reason: str, *, task: str | None = None, by: str | None = None) -> HistoryHold:
+        """Prevent the drop of the events of the connection's project, or of one of its tasks.
+
+        Takes an operator's credential.
+        """
+        return self._loop.run(lambda: self._inner.hold_history(reason, task=task, by=by))
+
+    def release_history(self, task: str | None = None) -> bool:
+        """Remove the hold of the connection's project, or of one of its tasks; returns whether there was one.
+
+        Takes an operator's credential.
+        """
+        return self._loop.run(lambda: self._inner.release_history(task))
 
     def statistics(
         self,
@@ -55,6 +85,10 @@ class SyncHistoryOperations:
     def compare(self, first: str, second: str) -> Comparison:
         """Two sandboxes side by side: types of events, turns, tools, files, cost and time."""
         return self._loop.run(lambda: self._inner.compare(first, second))
+
+    def verify_history(self, sandbox: str | None = None) -> Generator[Verification]:
+        """The differences between the history's tables and its events, of a sandbox or of all, by page."""
+        return self._loop.iterate(lambda: self._inner.verify_history(sandbox))
 
     def search(
         self,

@@ -148,6 +148,16 @@ if TYPE_CHECKING:
         ProjectView,
         SetProject,
     )
+    from sandherd.contracts.requests.retention import (
+        AskHistoryStatus,
+        HistoryDay,
+        HistoryHold,
+        HistoryStatus,
+        HoldHistory,
+        HoldReleased,
+        ProjectDays,
+        ReleaseHistory,
+    )
     from sandherd.contracts.requests.runtime_logs import MAX_LOG_BYTES, MAX_LOG_LINES, AskRuntimeLogs, RuntimeLog
     from sandherd.contracts.requests.schedules import (
         DeleteSchedule,
@@ -191,6 +201,7 @@ if TYPE_CHECKING:
         PurgeEvents,
         PurgeResult,
     )
+    from sandherd.contracts.requests.submitted_tasks import AskSubmittedTask, SubmittedTask
     from sandherd.contracts.requests.subscriptions import (
         AskSubscriptions,
         Subscribe,
@@ -214,6 +225,7 @@ if TYPE_CHECKING:
     )
     from sandherd.contracts.requests.transcript import AskTranscript, Transcript, TranscriptEntry
     from sandherd.contracts.requests.usage import AskUsage, GroupUsage, Usage, UsageList
+    from sandherd.contracts.requests.verification import AskVerification, HistoryDifference, Verification
     from sandherd.contracts.requests.worker import (
         AskPeers,
         Fetch,
@@ -254,6 +266,8 @@ _NAMES: Final = {
     "live": "AskCredential CredentialGrant LiveSandboxes LiveTasks SandboxList SandboxView TaskList TaskView",
     "monitor": "FindingView InterventionView MonitorView RuleProgress ShowSandbox WatchedCall",
     "ports": "MAX_PORT_CONNECTIONS PORT_IDLE_SECONDS PortData PortWritten",
+    "retention": "AskHistoryStatus HistoryDay HistoryHold HistoryStatus HoldHistory HoldReleased ProjectDays "
+    "ReleaseHistory",
     "runtime_logs": "MAX_LOG_BYTES MAX_LOG_LINES AskRuntimeLogs RuntimeLog",
     "projects": "LimitView ListProjects ProjectDefaults ProjectField ProjectLimits ProjectList ProjectView SetProject",
     "schedules": "DeleteSchedule ListSchedules PauseSchedule ScheduleDeleted ScheduleList ScheduleRun "
@@ -264,12 +278,14 @@ _NAMES: Final = {
     "StatisticsList",
     "stream_admin": "ConsumerCreated ConsumerDeleted CreateConsumer DeadDeleted DeleteConsumer DeleteDead "
     "PurgeArtifacts PurgeEvents PurgeResult",
+    "submitted_tasks": "AskSubmittedTask SubmittedTask",
     "subscriptions": "AskSubscriptions Subscribe Subscription SubscriptionList Unsubscribe UnsubscribeResult",
     "terminal": "INPUT_BYTES InputAccepted TerminalSize",
     "tokens": "CreateCode CreateSession CreateToken EndSession ListTokens RevokeToken SignIn "
     "SignInCode TokenList TokenView",
     "transcript": "AskTranscript Transcript TranscriptEntry",
     "usage": "AskUsage GroupUsage Usage UsageList",
+    "verification": "AskVerification HistoryDifference Verification",
     "worker": "AskPeers Fetch Peer PeerList WorkerDownload WorkerExec WorkerExecInput WorkerExecKill WorkerExecStatus "
     "WorkerListFiles WorkerPortRead WorkerPortWrite WorkerUpload",
 }

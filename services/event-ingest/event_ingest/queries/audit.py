@@ -4,13 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import nats.errors
-import nats.js.errors
-
 from event_ingest.database import Connection, Database
 from event_ingest.ingest import CONSUMER
 from event_ingest.queries.pages import project_filter
-from event_ingest.queries.stream_reader import broker_unavailable
+from event_ingest.queries.stream_reader import NO_REPLY, broker_unavailable
 from event_ingest.queries.trajectory import no_such_sandbox
 from sandherd.bus.connection import Bus
 from sandherd.contracts.decoder import AGENT_SOURCE
@@ -78,6 +75,10 @@ with seen as (
 select first, last, sum(last - first + 1) over ()::bigint as missing
 from gap where first <= last order by first limit {MAX_GAPS}
 """  # noqa: S608  # a constant statement
+_STORED: Final = """
+select count(*) from unnest($3::text[]) as wanted (entity)
+join events e on e.entity = wanted.entity and e.project = $1 and e.source = $2
+"""
 # A sandbox that never published has nothing to close, unless the spawner found events that it could not publish. One
 # that was recovered later has its closing event, and is no longer among them.
 _INCOMPLETE: Final = f"""
@@ -144,7 +145,7 @@ async def count_unstored(bus: Bus) -> int:
     """Messages in the stream that we have not acknowledged. Raises `ContractError` when the broker is unavailable."""
     try:
         info = await bus.js.consumer_info(BY_CONSUMER[CONSUMER].stream, CONSUMER, timeout=2)
-    except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+    except NO_REPLY as error:
         raise broker_unavailable(error) from error
     return (info.num_pending or 0) + (info.num_ack_pending or 0)
 
@@ -159,7 +160,7 @@ async def count_missing(connection: Connection) -> int:
 async def _count_dead_letters(bus: Bus) -> int:
     try:
         return (await bus.js.stream_info("DEAD")).state.messages
-    except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+    except NO_REPLY as error:
         raise broker_unavailable(error) from error
 
 
@@ -204,9 +205,8 @@ def _count_conflicts(surplus: int, listed: Sequence[Any], audited: Sequence[Sour
 
 
 async def _audit_source(connection: Connection, row: Any) -> SourceAudit:
-    gaps = [] if row["whole"] else await connection.fetch(_GAPS, row["project"], row["source"], row["entities"])
+    gaps, missing = ([], 0) if row["whole"] else await _find_gaps(connection, row)
     source: str = row["source"]
-    missing: int = gaps[0]["missing"] if gaps else 0
     return SourceAudit(
         source=source,
         sandbox=source.removeprefix(AGENT_SOURCE) if source.startswith(AGENT_SOURCE) else row["sandbox"],
@@ -218,3 +218,12 @@ async def _audit_source(connection: Connection, row: Any) -> SourceAudit:
         # Of the sequences up to the highest, all but the missing ones were used, and each should be used once.
         conflicts=row["stored"] - (row["highest"] - missing),
     )
+
+
+async def _find_gaps(connection: Connection, row: Any) -> tuple[list[Any], int]:
+    """The gaps of a source, and how many events are missing; of a source with dropped days by its counts only."""
+    of_source = row["project"], row["source"], row["entities"]
+    if await connection.fetchval(_STORED, *of_source) < row["stored"]:
+        return [], max(row["highest"] - row["stored"], 0)
+    gaps = await connection.fetch(_GAPS, *of_source)
+    return gaps, gaps[0]["missing"] if gaps else 0

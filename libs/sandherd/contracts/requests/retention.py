@@ -1,0 +1,106 @@
+"""Requests about the retention of the history: what is dropped when, and holds that prevent it."""
+
+from datetime import date
+from typing import Annotated, ClassVar, Final
+
+from pydantic import BaseModel, Field
+
+from sandherd.contracts.commands import Note
+from sandherd.contracts.model import Count, Model, Moment
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests.base import Request
+
+MAX_HOLDS: Final = 1000
+"""Maximum number of holds of a herd."""
+MAX_LISTED_DAYS: Final = 4000
+"""Maximum days of a reply: the oldest."""
+
+
+class HistoryHold(Model):
+    """What is not dropped, by order of an operator."""
+
+    project: SafeName
+    task: SafeName | None = None
+    """Only the events of this task and its sandboxes; None: all events of the project."""
+    reason: Note
+    held_by: Note | None = None
+    """Who ordered it, according to the client."""
+    held_at: Moment
+
+
+class HistoryDay(Model):
+    """The events whose ids are of one day of UTC: what is dropped at once."""
+
+    day: date | None = None
+    """None: events whose ids are of no day that has a partition. They are deleted by the time of their storing."""
+    events: Count = 0
+    """How many, as Postgres estimates; 0 also if it has not counted them yet."""
+    bytes: Count = 0
+    """Their size with indexes."""
+    due_at: Moment | None = None
+    """When no project needs them any more; None: never."""
+    held: bool = False
+    """Whether a hold prevents the drop."""
+
+
+class ProjectDays(Model):
+    """The retention of one project."""
+
+    project: SafeName
+    days: Count
+
+
+class HistoryStatus(Model):
+    """The retention of the whole history."""
+
+    days: Count
+    """How many days events stay stored; 0: forever."""
+    project_days: list[ProjectDays] = Field(default_factory=list)
+    """Those of projects with a setting of their own."""
+    not_before: Moment | None = None
+    """No day is dropped before: some days after the upgrade that began it."""
+    next_drop_at: Moment | None = None
+    """When the next day is dropped; None: never."""
+    bytes: Count = 0
+    """The size of all events with indexes."""
+    days_ahead: Count = 0
+    """How many days after today have their partition."""
+    partitions: Annotated[list[HistoryDay], Field(max_length=MAX_LISTED_DAYS)] = Field(default_factory=list)
+    """The oldest first."""
+    holds: Annotated[list[HistoryHold], Field(max_length=MAX_HOLDS)] = Field(default_factory=list)
+
+
+class HoldReleased(Model):
+    """Whether there was such a hold."""
+
+    released: bool
+
+
+class AskHistoryStatus(Request[HistoryStatus]):
+    """Show the retention of the history: its days, when they are dropped, and what is held. Only an operator may."""
+
+    Answer: ClassVar[type[BaseModel]] = HistoryStatus
+    type: ClassVar[str] = "event-ingest.history"
+
+
+class HoldHistory(Request[HistoryHold]):
+    """Prevent the drop of all events of a project, or of one of its tasks. Only an operator may.
+
+    In effect when the reply arrives, for all that is stored then. Repeated, it has the new reason.
+    """
+
+    Answer: ClassVar[type[BaseModel]] = HistoryHold
+    type: ClassVar[str] = "event-ingest.hold"
+    task: SafeName | None = None
+    """Only the events of this task and its sandboxes."""
+    reason: Annotated[Note, Field(min_length=1, max_length=500)]
+    held_by: Annotated[Note, Field(max_length=200)] | None = None
+
+
+class ReleaseHistory(Request[HoldReleased]):
+    """Remove a hold: what is due is dropped at the next run. Only an operator may."""
+
+    Answer: ClassVar[type[BaseModel]] = HoldReleased
+    type: ClassVar[str] = "event-ingest.release"
+    task: SafeName | None = None
+    """The task of the hold; None: the hold of the project."""

@@ -1,0 +1,82 @@
+"""What retention needs to know of the partitions of `events`: their days, sizes, projects and holds."""
+
+import re
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, Final
+
+from event_ingest.database import Connection
+from event_ingest.history_policy import NOTICE, Contents, RetentionPolicy
+from event_ingest.schema import partition_name
+
+MIGRATION: Final = 9
+"""The migration from which on days are dropped."""
+_NAME: Final = re.compile(r"events_(\d{4})(\d{2})(\d{2})")
+_PARTITIONS: Final = """
+select part.relname as name, pg_total_relation_size(part.oid) as bytes, greatest(part.reltuples, 0)::bigint as events
+from pg_inherits tree join pg_class part on part.oid = tree.inhrelid
+where tree.inhparent = 'events'::regclass order by part.relname
+"""
+_BEGUN: Final = "select coalesce(max(applied_at), now()) from schema_migrations_before where number = $1"
+# The index of projects is read at one place for each project.
+_PROJECTS: Final = """
+with recursive found (project) as (
+    (select project from {0} order by project limit 1)
+    union all
+    select (select e.project from {0} e where e.project > found.project order by e.project limit 1)
+    from found where found.project is not null
+)
+select project from found where project is not null
+"""
+_HELD: Final = """
+select exists (select from history_holds h where
+    h.task = '' and exists (select from {0} e where e.project = h.project)
+    or h.task <> '' and (
+        exists (select from {0} e where e.entity = h.task and e.project = h.project)
+        or exists (
+            select from sandboxes b join {0} e on e.entity = b.sandbox and e.project = b.project
+            where b.project = h.project and b.task = h.task)))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition of `events`, as Postgres describes it. Its number of events is an estimate."""
+
+    day: date | None
+    """None: it is for ids of no other."""
+    events: int
+    bytes: int
+
+
+async def read_partitions(connection: Connection) -> list[Partition]:
+    """All partitions, the oldest first; the one of no day comes last."""
+    rows: list[Any] = await connection.fetch(_PARTITIONS)
+    return [Partition(parse_day(row["name"]), row["events"], row["bytes"]) for row in rows]
+
+
+def parse_day(name: str) -> date | None:
+    """The day of a partition by its name; None for one of no day."""
+    match = _NAME.fullmatch(name)
+    try:
+        return None if match is None else date(int(match[1]), int(match[2]), int(match[3]))
+    except ValueError:
+        return None
+
+
+async def read_not_before(connection: Connection) -> datetime:
+    """When the first day may be dropped: some days after the database was upgraded."""
+    applied: datetime = await connection.fetchval(_BEGUN, MIGRATION)
+    return applied + NOTICE
+
+
+async def use_indexes(connection: Connection) -> None:
+    """Read each index at the places that are searched for, in this transaction, whatever the statistics suggest."""
+    await connection.execute("set local enable_seqscan = off")
+
+
+async def read_contents(connection: Connection, day: date, policy: RetentionPolicy) -> Contents:
+    """What decides about a day. Only in a transaction with `use_indexes`; projects only if the policy needs them."""
+    name = partition_name(day)
+    projects = [row["project"] for row in await connection.fetch(_PROJECTS.format(name))] if policy.varies else []
+    return Contents(frozenset(projects), bool(await connection.fetchval(_HELD.format(name))))

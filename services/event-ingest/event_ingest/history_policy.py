@@ -1,0 +1,109 @@
+"""Rules for dropping days of the history: when a day is due, and what prevents its drop. Pure.
+
+A partition has the events of all projects whose ids are of one UTC day. So it is dropped when none of the projects that
+have events in it needs them any more, and no hold is on any of them. A day is that of the ids, whenever the events were
+stored; an event whose id is of no day that has a partition is deleted by the time at which it was stored.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final
+
+NOTICE: Final = timedelta(days=7)
+"""How long after the upgrade of a database the first day is dropped, so that operators can prevent it."""
+MAX_DAYS: Final = 36_500
+"""The longest retention in days."""
+
+
+@dataclass(frozen=True)
+class RetentionPolicy:
+    """How many days events stay stored; 0: forever."""
+
+    days: int
+    project_days: Mapping[str, int] = field(default_factory=dict)
+    """Those of projects that have their own."""
+
+    def of(self, project: str) -> int:
+        """The days of one project."""
+        return self.project_days.get(project, self.days)
+
+    @property
+    def varies(self) -> bool:
+        """Whether it depends on the projects in a partition when that is due."""
+        return any(days != self.days for days in self.project_days.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What decides about a partition: the projects that have events in it, and whether a hold is on any of them."""
+
+    projects: frozenset[str] = frozenset()
+    held: bool = False
+
+
+def due_at(day: date, days: Iterable[int], not_before: datetime) -> datetime | None:
+    """When the events of a day are due, if they are needed for this many days; None: never."""
+    longest = [MAX_DAYS + 1 if number == 0 else number for number in days]
+    if not longest or max(longest) > MAX_DAYS:
+        return None
+    return max(_end(day) + timedelta(days=max(longest)), not_before)
+
+
+def partition_due_at(
+    day: date, projects: Collection[str], policy: RetentionPolicy, not_before: datetime
+) -> datetime | None:
+    """When no project needs a day's partition any more; None: never."""
+    needed = [policy.of(project) for project in projects] or [policy.days]
+    return due_at(day, needed, not_before)
+
+
+def may_be_due(day: date, policy: RetentionPolicy, not_before: datetime, now: datetime) -> bool:
+    """Whether a day can be due for any projects: if not, its contents need not be read."""
+    candidates = [days for days in {policy.days, *policy.project_days.values()} if days]
+    earliest = due_at(day, [min(candidates)], not_before) if candidates else None
+    return earliest is not None and earliest <= now
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedDay:
+    """A day with the time from which on no project needs it, and whether it is held."""
+
+    day: date
+    due_at: datetime | None
+    held: bool
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether no project needs it."""
+        return self.due_at is not None and self.due_at <= now
+
+    def is_dropped(self, now: datetime) -> bool:
+        """Whether it is to be dropped now."""
+        return self.is_due(now) and not self.held
+
+
+def next_drop(
+    days: Collection[date], examined: Collection[ExaminedDay], policy: RetentionPolicy, not_before: datetime
+) -> datetime | None:
+    """When the next of these days is dropped; None: never. Those not examined are due by the general setting."""
+    others = set(days) - {one.day for one in examined}
+    first = due_at(min(others), [policy.days], not_before) if others else None
+    known = [one.due_at for one in examined if not one.held]
+    return min((due for due in (*known, first) if due is not None), default=None)
+
+
+def stored_before(days: int, not_before: datetime, now: datetime) -> datetime | None:
+    """The time before which an event of no day was stored if it is due; None if none is."""
+    return None if not days or now < not_before else now - timedelta(days=days)
+
+
+def days_ahead(days: Collection[date], today: date) -> int:
+    """How many days after today have a partition, without a gap."""
+    count = 0
+    while today + timedelta(days=count + 1) in days:
+        count += 1
+    return count
+
+
+def _end(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC) + timedelta(days=1)

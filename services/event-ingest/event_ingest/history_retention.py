@@ -1,0 +1,240 @@
+"""Drops the days of the history that nothing needs any more, one partition at a time, while events are stored.
+
+A drop is one transaction: interrupted at any step, the day is stored as before, and the next run drops it. It needs an
+exclusive lock of `events` for some milliseconds. Every statement that comes meanwhile waits for it, so it waits no
+longer than `LOCK_MS` for those before it, and then tries again later. The lock is taken, used and released in one
+request to the server: a service that stops in the middle holds up no batch. Partitions can't be detached concurrently,
+as `events` has a default partition.
+"""
+
+import asyncio
+import random
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from enum import Enum
+from typing import Final
+
+import asyncpg
+
+from event_ingest.database import Connection, Database, classify_error
+from event_ingest.history_partitions import (
+    Partition,
+    read_contents,
+    read_not_before,
+    read_partitions,
+    use_indexes,
+)
+from event_ingest.history_policy import (
+    ExaminedDay,
+    RetentionPolicy,
+    days_ahead,
+    may_be_due,
+    next_drop,
+    partition_due_at,
+    stored_before,
+)
+from event_ingest.schema import AUTOVACUUM, partition_name
+from sandherd.settings import Settings
+from sandherd.telemetry import logs
+from sandherd.telemetry.meters import Meters
+
+LOCK_MS: Final = 40
+"""How long a drop waits for the statements before it; those after it wait for the drop."""
+_SECOND_LOCK_MS: Final = 10
+"""How long it waits for further locks while it has that of `events`."""
+PORTION: Final = 1000
+"""Maximum of events of no day that are deleted in one transaction."""
+_TRIES: Final = 30
+"""Maximum of tries of a drop in one run."""
+_CHECK_SECONDS: Final = 60.0
+_LOCK: Final = 0x5A4D_4452_4F50
+_ATTACHED: Final = "select exists (select from pg_inherits where inhrelid = to_regclass($1))"
+_DROP: Final = """
+set local lock_timeout = '{wait}ms';
+lock table only events in access exclusive mode;
+set local lock_timeout = '{second_wait}ms';
+drop table {name};
+commit
+"""
+_DELETE_UNDATED: Final = """
+with deleted as (
+    delete from events_default where id in (
+        select e.id from events_default e
+        left join unnest($1::text[], $2::timestamptz[]) as own (project, stored_before) using (project)
+        where e.stored_at < $4
+            and e.stored_at < case when own.project is null then $3::timestamptz else own.stored_before end
+            and not exists (select from history_holds h where h.project = e.project and (h.task in ('', e.entity)
+                or exists (select from sandboxes b where b.project = h.project and b.task = h.task
+                    and b.sandbox = e.entity)))
+        order by e.stored_at limit $5)
+    returning id
+)
+select count(*) from deleted
+"""
+_UNSET: Final = """
+select part.relname from pg_inherits tree join pg_class part on part.oid = tree.inhrelid
+where tree.inhparent = 'events'::regclass and part.reloptions is null order by part.relname desc
+"""
+_log: Final = logs.get("retention")
+
+
+class Drop(Enum):
+    """What came of a try to drop a day."""
+
+    DROPPED = "dropped"
+    BUSY = "busy"
+    """Statements before it did not end in time, or another replica drops: try again."""
+    NEEDED = "needed"
+    """It is not due any more, or is dropped already."""
+
+
+def policy_of(settings: Settings) -> RetentionPolicy:
+    """The retention that the settings describe."""
+    return RetentionPolicy(settings.history_days, dict(settings.history_project_days))
+
+
+async def examine_days(
+    connection: Connection, days: Collection[date], policy: RetentionPolicy, now: datetime
+) -> list[ExaminedDay]:
+    """What decides about each of the days that can be due by now, the oldest first."""
+    not_before = await read_not_before(connection)
+    examined = []
+    async with connection.transaction(readonly=True):
+        await use_indexes(connection)
+        for day in sorted(day for day in days if may_be_due(day, policy, not_before, now)):
+            contents = await read_contents(connection, day, policy)
+            due = partition_due_at(day, contents.projects, policy, not_before)
+            examined.append(ExaminedDay(day, due, contents.held))
+    return examined
+
+
+async def try_drop(connection: Connection, day: date, policy: RetentionPolicy, now: datetime) -> Drop:
+    """Drop a day if it is due, in one transaction. Of a connection that is in none; after an error it is closed."""
+    await connection.execute("begin")
+    try:
+        if await _is_due_now(connection, day, policy, now):
+            await connection.execute(_DROP.format(wait=LOCK_MS, second_wait=_SECOND_LOCK_MS, name=partition_name(day)))
+            return Drop.DROPPED
+        done = Drop.NEEDED
+    except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+        done = Drop.BUSY
+    await connection.execute("rollback")
+    return done
+
+
+async def _is_due_now(connection: Connection, day: date, policy: RetentionPolicy, now: datetime) -> bool:
+    """Whether a day is to be dropped, with locks so that this is true until the end of the transaction."""
+    await connection.execute(f"set local lock_timeout = '{LOCK_MS}ms'")
+    if not await connection.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK):
+        raise asyncpg.LockNotAvailableError("another replica drops")
+    await connection.execute("lock table history_holds in share mode")
+    if not await connection.fetchval(_ATTACHED, partition_name(day)):
+        return False
+    await connection.execute(f"lock table {partition_name(day)} in share mode")  # no event is added meanwhile
+    await use_indexes(connection)
+    contents = await read_contents(connection, day, policy)
+    due = partition_due_at(day, contents.projects, policy, await read_not_before(connection))
+    return ExaminedDay(day, due, contents.held).is_dropped(now)
+
+
+async def delete_undated(connection: Connection, policy: RetentionPolicy, now: datetime) -> int:
+    """Delete a portion of the events whose ids are of no day; returns how many. There are more if it is `PORTION`."""
+    not_before = await read_not_before(connection)
+    own = {project: stored_before(days, not_before, now) for project, days in policy.project_days.items()}
+    general = stored_before(policy.days, not_before, now)
+    limits = [limit for limit in (*own.values(), general) if limit is not None]
+    if not limits:
+        return 0
+    async with connection.transaction():
+        await connection.execute("set local lock_timeout = '1s'")
+        await connection.execute("lock table history_holds in share mode")
+        deleted: int = await connection.fetchval(
+            _DELETE_UNDATED, list(own), list(own.values()), general, max(limits), PORTION
+        )
+    return deleted
+
+
+async def set_autovacuum(connection: Connection) -> list[str]:
+    """Set how partitions without settings of their own are vacuumed; returns their names. Blocks no writer."""
+    changed = []
+    for row in await connection.fetch(_UNSET):
+        with suppress(asyncpg.LockNotAvailableError):  # it is being vacuumed or indexed: the next run does it
+            async with connection.transaction():
+                await connection.execute("set local lock_timeout = '1s'")
+                await connection.execute(f"alter table {row['relname']} set ({AUTOVACUUM})")
+            changed.append(row["relname"])
+    return changed
+
+
+class HistoryRetention:
+    """Measures the history once a minute, and drops what is due; in every replica, of which one drops at a time."""
+
+    def __init__(self, database: Database, meters: Meters, policy: RetentionPolicy) -> None:
+        self._database = database
+        self._meters = meters
+        self._policy = policy
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        while True:
+            if await self._database.wait_available(_CHECK_SECONDS):
+                await self._try()
+                await asyncio.sleep(_CHECK_SECONDS)
+
+    async def _try(self) -> None:
+        try:
+            async with self._database.maintaining() as connection:
+                await self.run_once(connection, datetime.now(UTC))
+        except Exception as error:  # narrowed by `classify_error`; others are raised again
+            if classify_error(error) is None:
+                raise
+            _log.warning("retention failed, retrying", error=str(error)[:200])
+
+    async def run_once(self, connection: Connection, now: datetime) -> None:
+        """Measure, and drop what is due. A clock ahead of the database's drops nothing early."""
+        now = min(now, await connection.fetchval("select now()"))
+        for name in await set_autovacuum(connection):
+            _log.info("autovacuum of partition set", partition=name)
+        partitions = await read_partitions(connection)
+        days = {one.day for one in partitions if one.day is not None}
+        examined = await examine_days(connection, days, self._policy, now)
+        due = next_drop(days, examined, self._policy, await read_not_before(connection))
+        self._measure(partitions, examined, due, now)
+        for one in examined:
+            if one.is_dropped(now):
+                await self._drop(connection, one.day, now)
+        await self._delete_undated(connection, now)
+
+    def _measure(
+        self, partitions: Sequence[Partition], examined: Sequence[ExaminedDay], due: datetime | None, now: datetime
+    ) -> None:
+        days = {one.day for one in partitions if one.day is not None}
+        self._meters.set("sandherd_history_bytes", sum(one.bytes for one in partitions))
+        self._meters.set("sandherd_history_days_ahead", days_ahead(days, now.astimezone(UTC).date()))
+        self._meters.set("sandherd_history_held_days", sum(one.is_due(now) and one.held for one in examined))
+        if due is None:
+            self._meters.hide("sandherd_history_next_drop_seconds")
+        else:
+            self._meters.set("sandherd_history_next_drop_seconds", (due - now).total_seconds())
+
+    async def _drop(self, connection: Connection, day: date, now: datetime) -> None:
+        done = Drop.BUSY
+        for _ in range(_TRIES):
+            done = await try_drop(connection, day, self._policy, now)
+            if done is not Drop.BUSY:
+                break
+            await asyncio.sleep(random.uniform(0.2, 1))  # replicas must not try in step
+        if done is Drop.DROPPED:
+            self._meters.count("sandherd_history_days_dropped_total")
+            _log.info("day of the history dropped", first=day.isoformat())
+        elif done is Drop.BUSY:
+            _log.warning("day of the history not dropped, retrying", first=day.isoformat())
+
+    async def _delete_undated(self, connection: Connection, now: datetime) -> None:
+        events = 0
+        while deleted := await delete_undated(connection, self._policy, now):
+            events += deleted
+            await asyncio.sleep(0.1)  # batches go first
+        if events:
+            _log.info("events of no day deleted", events=events)

@@ -1,0 +1,104 @@
+"""`history`: what is dropped when, and what is held."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from event_ingest.database import Connection
+from event_ingest.history_partitions import (
+    Partition,
+    read_contents,
+    read_not_before,
+    read_partitions,
+    use_indexes,
+)
+from event_ingest.history_policy import RetentionPolicy, days_ahead, partition_due_at
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.names import FLEET
+from sandherd.contracts.requests import (
+    AskHistoryStatus,
+    HistoryDay,
+    HistoryHold,
+    HistoryStatus,
+    HoldHistory,
+    HoldReleased,
+    ProjectDays,
+    ReleaseHistory,
+)
+from sandherd.contracts.requests.retention import MAX_HOLDS, MAX_LISTED_DAYS
+
+_HOLDS: Final = (
+    "select project, nullif(task, '') as task, reason, held_by, held_at from history_holds order by project, task"
+)
+_HOLD: Final = """
+insert into history_holds as h (project, task, reason, held_by)
+select $1, $2, $3, $4 where (select count(*) from history_holds) < $5
+    or exists (select from history_holds where project = $1 and task = $2)
+on conflict (project, task) do update set reason = excluded.reason, held_by = excluded.held_by
+returning project, nullif(task, '') as task, reason, held_by, held_at
+"""
+
+
+async def show_status(
+    policy: RetentionPolicy, connection: Connection, _request: AskHistoryStatus, _project: str, _budget: int
+) -> HistoryStatus:
+    """The retention of the whole history, whatever the project of the request."""
+    async with connection.transaction(readonly=True):
+        await use_indexes(connection)
+        partitions = (await read_partitions(connection))[:MAX_LISTED_DAYS]
+        not_before = await read_not_before(connection)
+        days = [await _describe(connection, one, policy, not_before) for one in partitions]
+        holds: Sequence[Any] = await connection.fetch(_HOLDS)
+    known = {one.day for one in partitions if one.day is not None}
+    return HistoryStatus(
+        days=policy.days,
+        project_days=[ProjectDays(project=name, days=count) for name, count in sorted(policy.project_days.items())],
+        not_before=not_before,
+        next_drop_at=min((one.due_at for one in days if one.due_at is not None and not one.held), default=None),
+        bytes=sum(one.bytes for one in partitions),
+        days_ahead=days_ahead(known, datetime.now(UTC).date()),
+        partitions=days,
+        holds=[HistoryHold(**row) for row in holds],
+    )
+
+
+async def _describe(
+    connection: Connection, partition: Partition, policy: RetentionPolicy, not_before: datetime
+) -> HistoryDay:
+    found = HistoryDay(day=partition.day, events=partition.events, bytes=partition.bytes)
+    if partition.day is None:
+        return found
+    contents = await read_contents(connection, partition.day, policy)
+    due = partition_due_at(partition.day, contents.projects, policy, not_before)
+    return found.model_copy(update={"due_at": due, "held": contents.held})
+
+
+async def hold(connection: Connection, request: HoldHistory, project: str, _budget: int) -> HistoryHold:
+    """Add a hold, or change its reason. Raises `ContractError` for too many, and for the herd as a whole."""
+    _check_project(project)
+    values = project, request.task or "", request.reason, request.held_by
+    row: Any = await connection.fetchrow(_HOLD, *values, MAX_HOLDS)
+    if row is None:
+        raise ContractError(
+            Code.REFUSED, f"there are {MAX_HOLDS} holds, the maximum", remedy="hold projects in place of their tasks"
+        )
+    return HistoryHold(**row)
+
+
+async def release(connection: Connection, request: ReleaseHistory, project: str, _budget: int) -> HoldReleased:
+    """Remove a hold, if there is one. Raises `ContractError` for the herd as a whole."""
+    _check_project(project)
+    done = await connection.execute(
+        "delete from history_holds where project = $1 and task = $2", project, request.task or ""
+    )
+    return HoldReleased(released=done != "DELETE 0")
+
+
+def _check_project(project: str) -> None:
+    if project == FLEET:
+        raise ContractError(
+            Code.INVALID_FIELD,
+            "a hold is of one project",
+            field="project",
+            remedy="name a project; SANDHERD_HISTORY_DAYS=0 stores all events forever",
+        )

@@ -1,0 +1,228 @@
+"""Days of the history are dropped when nothing needs them, on a real Postgres, while events are stored."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+from prometheus_client import CollectorRegistry
+
+from event_ingest.history_partitions import MIGRATION, read_partitions
+from event_ingest.history_policy import RetentionPolicy
+from event_ingest.history_retention import Drop, HistoryRetention, set_autovacuum, try_drop
+from event_ingest.queries.retention import show_status
+from event_ingest.schema import bounds, ensure_partitions, partition_name
+from sandherd.bus.consumers.consumer import DONE
+from sandherd.contracts.requests import AskAudit, AskHistoryStatus, HoldHistory, ReleaseHistory
+from sandherd.contracts.subjects import Principal
+from sandherd.telemetry.meters import Meters
+from tests.patience import PATIENCE
+
+OLD = 100
+"""How many days ago the old events are from; 90 is the default retention."""
+POLICY = RetentionPolicy(90)
+VERSION_7 = 7 << 76 | 2 << 62
+"""The bits that make a UUID one of version 7."""
+
+
+class Days:
+    """A history with partitions of old days, whose upgrade was long ago."""
+
+    def __init__(self, history: Any, connection: Any) -> None:
+        self.history = history
+        self.connection = connection
+        self.now = datetime.now(UTC)
+        self.old = (self.now - timedelta(days=OLD)).date()
+        self.ids = 0
+
+    async def store(self, events: list[Any], day: date) -> None:
+        """Store events with ids of a day."""
+        moved = [event.model_copy(update={"id": self._id(day)}) for event in events]
+        assert await self.history.hear(moved) == [DONE] * len(moved)
+
+    def _id(self, day: date) -> UUID:
+        self.ids += 1
+        return UUID(int=bounds(day)[0].int | VERSION_7 | self.ids)
+
+    async def run(self, policy: RetentionPolicy = POLICY) -> CollectorRegistry:
+        """One run of the retention; returns its metrics."""
+        registry = CollectorRegistry()
+        retention = HistoryRetention(self.history.database, Meters(registry), policy)
+        await retention.run_once(self.connection, self.now)
+        return registry
+
+    async def has(self, day: date) -> bool:
+        return day in {one.day for one in await read_partitions(self.connection)}
+
+    async def counts(self) -> dict[str, int]:
+        """The stored events by project."""
+        rows = await self.history.rows("select project, count(*) from events group by project")
+        return {row["project"]: row["count"] for row in rows}
+
+
+@pytest.fixture
+async def days(history: Any) -> AsyncIterator[Days]:
+    connection = await asyncpg.connect(history.url)
+    try:
+        found = Days(history, connection)
+        await ensure_partitions(connection, found.now - timedelta(days=OLD))
+        await connection.execute(
+            "update schema_migrations_before set applied_at = now() - interval '1 year' where number = $1", MIGRATION
+        )
+        yield found
+    finally:
+        await connection.close()
+
+
+async def test_old_days_are_dropped_and_nothing_else(days: Days, script: Any) -> None:
+    """Due partitions are gone with their events; others, totals and read tables stay, and no event is missing."""
+    await days.store(script.life("task-1", "sbx-1") + script.messages("sbx-1", 5), days.old)
+    await days.store(script.messages("sbx-1", 3), days.now.date())
+    await days.run()
+    assert not await days.has(days.old)
+    assert await days.has(days.now.date())
+    assert await days.counts() == {"default": 3}
+    assert await days.history.rows("select state from tasks") == [{"state": "completed"}]
+    [own] = await days.history.rows("select stored, highest from sources where source like '/sandherd/sandbox/%'")
+    assert own == {"stored": 8, "highest": 8}
+    partitions = [one.day for one in await read_partitions(days.connection) if one.day is not None]
+    assert min(partitions) > days.old + timedelta(days=8)  # the partitions that follow the old day are due, too
+
+
+async def test_nothing_is_dropped_within_a_week_after_the_upgrade(days: Days, script: Any) -> None:
+    """However old it is, so that operators of a long history can prevent it; `status` has the time of the drop."""
+    await days.store(script.messages("sbx-1", 1), days.old)
+    await days.connection.execute("update schema_migrations_before set applied_at = now()")
+    await days.run()
+    assert await days.has(days.old)
+    status = await show_status(POLICY, days.connection, AskHistoryStatus(), "fleet", 0)
+    assert status.next_drop_at == status.not_before
+    assert status.next_drop_at is not None
+    assert status.next_drop_at > days.now + timedelta(days=6)
+
+
+@pytest.mark.parametrize("task", ["", "task-1"])
+async def test_hold_prevents_the_drop_until_it_is_released(days: Days, script: Any, task: str) -> None:
+    """A hold of a project, or of a task, whose sandbox alone has events of that day; other days are dropped."""
+    await days.history.hear(script.life("task-1", "sbx-1"))
+    await days.store(script.messages("sbx-1", 2), days.old)
+    other = days.old + timedelta(days=1)
+    await days.store(script.messages("sbx-2", 2, project="other"), other)
+    values = "default", task, "case 7"
+    await days.connection.execute("insert into history_holds (project, task, reason) values ($1, $2, $3)", *values)
+    metrics = await days.run()
+    assert await days.has(days.old)
+    assert not await days.has(other)
+    assert metrics.get_sample_value("sandherd_history_held_days") == 1
+    status = await show_status(POLICY, days.connection, AskHistoryStatus(), "fleet", 0)
+    assert [one.day for one in status.partitions if one.held and one.day is not None and one.day < other] == [days.old]
+    assert await try_drop(days.connection, days.old, POLICY, days.now) is Drop.NEEDED
+    await days.connection.execute("delete from history_holds")
+    await days.run()
+    assert not await days.has(days.old)
+
+
+async def test_day_stays_for_the_project_that_needs_it_longest(days: Days, script: Any) -> None:
+    """A project with more days keeps the whole partition; without its events the others decide."""
+    other = days.old + timedelta(days=1)
+    await days.store(script.messages("sbx-1", 1) + script.messages("sbx-2", 1, project="long"), days.old)
+    await days.store(script.messages("sbx-1", 1), other)
+    await days.run(RetentionPolicy(90, {"long": 400}))
+    assert await days.has(days.old)
+    assert not await days.has(other)
+    assert await days.counts() == {"default": 1, "long": 1}
+
+
+async def test_events_from_wrong_clocks_create_no_partitions_and_are_deleted_in_time(days: Days, script: Any) -> None:
+    """Ids of 1970 and of 2100 are of no day: the time of their storing decides, unless they are held."""
+    before = [one.day for one in await read_partitions(days.connection)]
+    await days.store(script.messages("sbx-1", 2), date(1970, 1, 2))
+    await days.store(script.messages("sbx-2", 2, project="other"), date(2100, 1, 1))
+    await ensure_partitions(days.connection, days.now)
+    assert [one.day for one in await read_partitions(days.connection)] == before
+    await days.run()
+    assert await days.counts() == {"default": 2, "other": 2}
+    await days.connection.execute("insert into history_holds (project, reason) values ('other', 'case 7')")
+    await days.connection.execute("update events_default set stored_at = now() - interval '91 days'")
+    await days.run()
+    assert await days.counts() == {"other": 2}
+
+
+async def test_new_event_with_an_old_id_does_not_keep_its_day(days: Days, script: Any) -> None:
+    """An event that is stored now is dropped with the day that its id is of."""
+    await days.store(script.messages("sbx-1", 1), days.old)
+    await days.run()
+    assert not await days.has(days.old)
+    assert await days.counts() == {}
+
+
+async def test_drop_gives_way_to_statements_before_it(days: Days, script: Any) -> None:
+    """While a transaction reads the history, nothing changes and nothing waits; afterwards the day is dropped once."""
+    await days.store(script.messages("sbx-1", 1), days.old)
+    reader, second = await asyncpg.connect(days.history.url), await asyncpg.connect(days.history.url)
+    try:
+        async with reader.transaction():
+            await reader.fetchval("select count(*) from events")
+            assert await try_drop(days.connection, days.old, POLICY, days.now) is Drop.BUSY
+            await days.store(script.messages("sbx-1", 1), days.now.date())
+        assert await days.counts() == {"default": 2}
+        tries = [try_drop(one, days.old, POLICY, days.now) for one in (days.connection, second)]
+        done = await asyncio.gather(*tries)
+    finally:
+        await reader.close()
+        await second.close()
+    assert done.count(Drop.DROPPED) == 1
+    assert await days.counts() == {"default": 1}
+
+
+async def test_gap_of_a_source_with_dropped_days_is_counted(running: Any, script: Any) -> None:
+    """Events that were dropped are not missing: only those that never arrived are."""
+    events = script.messages("sbx-1", 6)
+    await running.say([*events[:4], events[5]])
+    await running.stored(5)
+    connection = await asyncpg.connect(running.postgres)
+    try:
+        await connection.execute("delete from events where sequence < 4")
+    finally:
+        await connection.close()
+    audit = await running.ask(AskAudit(sandbox="sbx-1"), "default")
+    assert (audit.missing, audit.conflicts, audit.sources[0].gaps) == (1, 0, [])
+
+
+async def test_partitions_are_vacuumed_for_rows_that_never_change(days: Days) -> None:
+    """Those of an earlier version are changed once; settings of an operator stay."""
+    name, own = partition_name(days.old), partition_name(days.old + timedelta(days=1))
+    await days.connection.execute(f"alter table {name} reset (autovacuum_freeze_min_age)")
+    await days.connection.execute(f"alter table {name} reset (autovacuum_vacuum_insert_scale_factor)")
+    await days.connection.execute(f"alter table {own} reset (autovacuum_freeze_min_age)")
+    assert set(await set_autovacuum(days.connection)) == {name, "events_default"}
+    rows = await days.connection.fetch("select relname, reloptions from pg_class where relname like 'events\\_%'")
+    options = {row["relname"]: row["reloptions"] for row in rows}
+    assert options[name] == options[partition_name(days.now.date())]
+    assert options[own] == ["autovacuum_vacuum_insert_scale_factor=0.05"]
+    assert await set_autovacuum(days.connection) == []
+
+
+async def test_operator_holds_and_releases(world: Any) -> None:
+    """A repeated hold has the new reason; a release removes it; the herd as a whole can't be held."""
+    async with world.service(history_days=30, history_project_days={"web": 0}).running():
+        operator = await world.bus(Principal.OPERATOR)
+
+        async def ask(request: Any, project: str = "web") -> Any:
+            return await operator.ask(request, project, timeout=PATIENCE)
+
+        for reason in ("case 7", "case 8"):
+            await ask(HoldHistory(task="task-1", reason=reason, held_by="ada"))
+        status = await ask(AskHistoryStatus(), "fleet")
+        assert [(one.project, one.task, one.reason, one.held_by) for one in status.holds] == [
+            ("web", "task-1", "case 8", "ada")
+        ]
+        assert (status.days, [(one.project, one.days) for one in status.project_days]) == (30, [("web", 0)])
+        assert status.days_ahead >= 6  # 7, unless a day has just begun
+        assert (await ask(ReleaseHistory(task="task-1"))).released
+        assert not (await ask(ReleaseHistory(task="task-1"))).released
+        with pytest.raises(Exception, match="one project"):
+            await ask(HoldHistory(reason="all"), "fleet")

@@ -1,0 +1,113 @@
+"""Which days of the history are dropped, by rules without a database."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from event_ingest.history_policy import (
+    ExaminedDay,
+    RetentionPolicy,
+    days_ahead,
+    may_be_due,
+    next_drop,
+    partition_due_at,
+    stored_before,
+)
+
+DAY = date(2026, 8, 1)
+END = datetime(2026, 8, 2, tzinfo=UTC)
+"""The end of that day: its last event may be from a moment before."""
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+MOMENT = timedelta(microseconds=1)
+POLICY = RetentionPolicy(90)
+MIXED = RetentionPolicy(90, {"short": 10, "long": 400, "forever": 0})
+
+
+def is_due(day: date, projects: set[str], policy: RetentionPolicy, not_before: datetime, now: datetime) -> bool:
+    return ExaminedDay(day, partition_due_at(day, projects, policy, not_before), held=False).is_dropped(now)
+
+
+def test_held_day_is_not_dropped() -> None:
+    """However long ago it was due; one that is never due is not dropped either."""
+    held, never = ExaminedDay(DAY, LONG_AGO, held=True), ExaminedDay(DAY, None, held=False)
+    assert held.is_due(END)
+    assert not held.is_dropped(END)
+    assert not never.is_dropped(END)
+
+
+def test_day_is_due_when_its_last_event_is_old_enough() -> None:
+    """90 days after the end of the day, and not a moment earlier."""
+    due = END + timedelta(days=90)
+    assert is_due(DAY, {"web"}, POLICY, LONG_AGO, due)
+    assert not is_due(DAY, {"web"}, POLICY, LONG_AGO, due - MOMENT)
+
+
+@pytest.mark.parametrize(
+    ("projects", "days"),
+    [
+        (("web",), 90),
+        (("web", "short"), 90),
+        (("short",), 10),
+        (("short", "long", "web"), 400),
+        (("web", "forever"), None),
+        ((), 90),
+    ],
+)
+def test_project_that_needs_a_day_longest_decides(projects: tuple[str, ...], days: int | None) -> None:
+    """Partitions are shared by projects, and dropped as a whole."""
+    due = None if days is None else END + timedelta(days=days)
+    assert partition_due_at(DAY, projects, MIXED, LONG_AGO) == due
+
+
+def test_zero_days_are_forever() -> None:
+    """Nothing is dropped, at no time, unless only projects with days of their own have events."""
+    never, now = RetentionPolicy(0, {"short": 10}), END + timedelta(days=36_000)
+    assert not is_due(DAY, {"web", "short"}, never, LONG_AGO, now)
+    assert not is_due(DAY, set(), never, LONG_AGO, now)
+    assert is_due(DAY, {"short"}, never, LONG_AGO, now)
+    assert not may_be_due(DAY, RetentionPolicy(0), LONG_AGO, now)
+    assert stored_before(0, LONG_AGO, now) is None
+
+
+def test_nothing_is_due_directly_after_an_upgrade() -> None:
+    """Operators of a herd with a long history have time to prevent it."""
+    now = END + timedelta(days=500)
+    assert not is_due(DAY, {"web"}, POLICY, now + MOMENT, now)
+    assert not may_be_due(DAY, POLICY, now + MOMENT, now)
+    assert stored_before(90, now + MOMENT, now) is None
+    assert is_due(DAY, {"web"}, POLICY, now, now)
+    assert partition_due_at(DAY, {"web"}, POLICY, now) == now
+
+
+def test_contents_are_read_of_days_that_any_project_may_no_longer_need() -> None:
+    """The least number of days of any project decides, which is not yet the decision."""
+    assert may_be_due(DAY, MIXED, LONG_AGO, END + timedelta(days=10))
+    assert not may_be_due(DAY, MIXED, LONG_AGO, END + timedelta(days=10) - MOMENT)
+    assert MIXED.varies
+    assert not RetentionPolicy(90, {"web": 90}).varies
+
+
+def test_event_of_no_day_is_due_by_the_time_at_which_it_was_stored() -> None:
+    """Its id, from a wrong clock, decides nothing."""
+    now = END
+    assert stored_before(90, LONG_AGO, now) == now - timedelta(days=90)
+
+
+def test_days_ahead_end_at_the_first_day_without_a_partition() -> None:
+    """A partition behind a gap is not counted, and neither are those of the past."""
+    days = {DAY + timedelta(days=offset) for offset in (-3, 0, 1, 2, 4)}
+    assert days_ahead(days, DAY) == 2
+    assert days_ahead(days, DAY + timedelta(days=2)) == 0
+    assert days_ahead(set(), DAY) == 0
+
+
+def test_next_drop_is_the_first_of_any_day_that_is_not_held() -> None:
+    """Those that were examined by what is in them, the others by the general setting; never if all stay."""
+    days = {DAY, DAY + timedelta(days=1)}
+    assert next_drop(days, [], MIXED, LONG_AGO) == END + timedelta(days=90)
+    needed = ExaminedDay(DAY, END + timedelta(days=400), held=False)
+    assert next_drop(days, [needed], MIXED, LONG_AGO) == END + timedelta(days=91)
+    assert next_drop({DAY}, [needed], MIXED, LONG_AGO) == needed.due_at
+    assert next_drop({DAY}, [ExaminedDay(DAY, LONG_AGO, held=True)], MIXED, LONG_AGO) is None
+    assert next_drop(days, [], RetentionPolicy(0), LONG_AGO) is None
+    assert next_drop(set(), [], POLICY, LONG_AGO) is None
