@@ -24,6 +24,7 @@ import repositories_page
 import rules_page
 import runtimes_page
 import sizing_page
+import sql_page
 import sync_client
 import telemetry_page
 
@@ -58,6 +59,7 @@ BLOCKS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
         "numbers": conductor_page.numbers,
         "weights": conductor_page.weights,
     },
+    "docs/sql.md": {"views": sql_page.views},
     "docs/repositories.md": {"prefixes": repositories_page.prefixes},
 }
 """Parts of written pages: what is between `<!-- name:begin -->` and `<!-- name:end -->`."""

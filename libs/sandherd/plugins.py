@@ -108,6 +108,12 @@ def load_harness(plugin: Plugin) -> HarnessKind:
     return kind
 
 
+def unknown(names: Iterable[str], plugins: Mapping[str, Plugin]) -> str | None:
+    """Why these runtimes can't be opened, if one of them is not installed here."""
+    missing = next((name for name in sorted(names) if name not in plugins), None)
+    return None if missing is None else f"there is no runtime {missing!r}; installed here: {choice(plugins)}"
+
+
 def choice(plugins: Mapping[str, Plugin]) -> str:
     """The names that can be used, for a refusal of another one."""
     return ", ".join(name for name, plugin in plugins.items() if plugin.problem is None)

@@ -36,6 +36,15 @@ def _without_response(new: Any) -> None:
     del new["paths"][TASKS]["post"]["responses"]["202"]
 
 
+def _without_type(new: Any) -> None:
+    content = new["paths"][TASKS]["get"]["responses"]["200"]["content"]
+    content["text/plain"] = content.pop("application/json")
+
+
+def _without_body(new: Any) -> None:
+    del new["paths"][TASKS]["post"]["requestBody"]
+
+
 def _without_field(new: Any) -> None:
     del new["components"]["schemas"]["SessionView"]["properties"]["role"]
     new["components"]["schemas"]["SessionView"]["required"].remove("role")
@@ -49,6 +58,8 @@ def _without_field(new: Any) -> None:
         (_required_parameter, "GET /api/v1/tasks: query parameter x: it is required"),
         (_narrower_body, "POST /api/v1/tasks: body: text: "),
         (_without_response, "POST /api/v1/tasks: 202: there is no such response"),
+        (_without_type, "GET /api/v1/tasks: 200: application/json: it no longer exists"),
+        (_without_body, "POST /api/v1/tasks: body: application/json: it no longer exists"),
         (_without_field, "GET /api/v1/session: 200: role: "),
     ],
 )

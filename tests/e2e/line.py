@@ -124,10 +124,17 @@ class Given:
         return found[count - 1]
 
     async def until(self, condition: Callable[[], Any], what: str) -> None:
-        """Wait until this holds."""
+        """Wait until this holds. Until the spawner has read the task, the herd does not know it."""
+
+        async def holds() -> bool:
+            with suppress(HerdError):
+                found = condition()
+                return bool(await found if asyncio.iscoroutine(found) else found)
+            return False
+
         try:
             async with asyncio.timeout(PATIENCE):
-                while not (holds := condition()) or (asyncio.iscoroutine(holds) and not await holds):
+                while not await holds():
                     await asyncio.sleep(0.05)
         except TimeoutError:
             told = "\n".join(f"{event['type']} {json.dumps(event['data'])[:300]}" for event in await self.stored())

@@ -36,6 +36,7 @@ def breaks(released: Document, today: Document) -> list[str]:
 
 def _differences(released: Document, old: Document, today: Document, new: Document) -> Iterator[str]:
     yield from _of_parameters(released, old, today, new)
+    yield from (f"body: {one}" for one in _lost_types(old.get("requestBody", {}), new.get("requestBody", {})))
     before, after = _schema(old.get("requestBody", {})), _schema(new.get("requestBody", {}))
     if after is not None and before is None and new["requestBody"].get("required"):
         yield "it needs a body"
@@ -45,6 +46,7 @@ def _differences(released: Document, old: Document, today: Document, new: Docume
         if status not in new["responses"]:
             yield f"{status}: there is no such response"
             continue
+        yield from (f"{status}: {one}" for one in _lost_types(response, new["responses"][status]))
         before, after = _schema(response), _schema(new["responses"][status])
         if before is not None and after is not None:
             yield from (f"{status}: {one}" for one in _changes(released, before, today, after, ignores_unknown=True))
@@ -62,6 +64,12 @@ def _of_parameters(released: Document, old: Document, today: Document, new: Docu
     for (place, name), one in after.items():
         if one.get("required") and not before.get((place, name), {}).get("required"):
             yield f"{place} parameter {name}: it is required"
+
+
+def _lost_types(old: Document, new: Document) -> list[str]:
+    """The media types that a body no longer has."""
+    lost = sorted(old.get("content", {}).keys() - new.get("content", {}).keys())
+    return [f"{one}: it no longer exists" for one in lost]
 
 
 def _changes(reading: Document, reader: Any, writing: Document, writer: Any, *, ignores_unknown: bool) -> list[str]:

@@ -7,10 +7,11 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -44,15 +45,25 @@ def lock_of(kind: str) -> Path:
 
 
 def is_installed(kind: str, directory: Path, lock: Path) -> bool:
-    """Whether exactly this lock is installed."""
+    """Whether exactly this lock is installed, and only its owner could change it."""
     stamp = directory / kind / _STAMP
-    return stamp.is_file() and stamp.read_text() == _digest(lock)
+    return stamp.is_file() and stamp.read_text() == _digest(lock) and not is_open(directory / kind)
+
+
+def is_open(tree: Path) -> bool:
+    """Whether every user of this host may write something in it, as after an installation under the umask 0."""
+    return any(state.st_mode & stat.S_IWOTH for _, state in _entries(tree))
 
 
 def state(kind: str, directory: Path) -> str:
-    """`installed`, `outdated` or `absent`, compared with the lock; without a lock, any version counts as installed."""
+    """`installed`, `outdated` or `absent`, compared with the lock; without a lock, any version counts as installed.
+
+    `writable`: every user of this host may have changed it, and so the code of all agents.
+    """
     if not (directory / kind / "bin" / "python").exists():
         return "absent"
+    if is_open(directory / kind):
+        return "writable"
     try:
         lock = lock_of(kind)
     except HerdError:
@@ -69,12 +80,14 @@ def install(
     """
     uv, env = _uv(environ), _like_pip(environ)
     make_directory(directory, _DIRECTORY)
+    _close(directory)
     fresh = _create(f".{kind}-", directory)
     try:
         _run([uv, "venv", "-q", "--clear", "--relocatable", "--python", _python(kind, env), str(fresh)], env)
         python = fresh / "bin" / "python"
         options = ["--require-hashes", *(("--compile-bytecode",) if compiled else ())]
         _run([uv, "pip", "sync", "-q", *options, "--python", str(python), str(lock)], env)
+        _set_modes(fresh)
         write_file(fresh / _STAMP, _digest(lock), _FILE)
         _replace(fresh, directory / kind)
     finally:
@@ -92,6 +105,30 @@ def _create(prefix: str, within: Path) -> Path:
     found = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
     found.chmod(_DIRECTORY)
     return found
+
+
+def _close(directory: Path) -> None:
+    """An earlier version left it open to all writers under some umasks: they could exchange what is installed."""
+    mode = stat.S_IMODE(directory.stat().st_mode)
+    if mode & stat.S_IWOTH:
+        directory.chmod(mode & ~(stat.S_IWGRP | stat.S_IWOTH))
+
+
+def _set_modes(tree: Path) -> None:
+    """Set the modes of a tree. `uv` links its cached files, whose modes are from the umask of an earlier run."""
+    for path, state in _entries(tree):
+        executable = stat.S_ISDIR(state.st_mode) or state.st_mode & stat.S_IXUSR
+        wanted = _DIRECTORY if executable else _FILE
+        if stat.S_IMODE(state.st_mode) != wanted:
+            path.chmod(wanted)
+
+
+def _entries(tree: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The tree and what is in it, but for symbolic links."""
+    for folder, _, files in os.walk(tree):
+        for path in (Path(folder), *(Path(folder, name) for name in files)):
+            if not stat.S_ISLNK((state := path.lstat()).st_mode):
+                yield path, state
 
 
 def _replace(fresh: Path, target: Path) -> None:

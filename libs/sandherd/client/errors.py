@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from sandherd.client.remedy_commands import with_command
 from sandherd.contracts.errors import Code, ContractError, Problem
 from sandherd.contracts.names import UnsafeNameError, safe_name, safe_sandbox
 
@@ -72,9 +73,9 @@ class HerdError(Exception):
 
     @property
     def line(self) -> str:
-        """Message and remedy in one line, as the CLI shows them."""
+        """Message and remedy in one line, with the command for the remedy, as the CLI shows them."""
         message = " ".join(self.problem.message.split()).removesuffix(".")
-        return f"{message}; {self.problem.remedy}" if self.problem.remedy else message
+        return f"{message}; {with_command(self.problem.remedy)}" if self.problem.remedy else message
 
 
 class ServiceAwayError(HerdError):

@@ -161,5 +161,5 @@ def _allow(refusal: str | None, field: str) -> None:
 
 def _unavailable(error: Exception) -> ContractError:
     return ContractError(
-        Code.UNAVAILABLE, f"the broker does not respond ({type(error).__name__})", remedy="see `sandherd status`"
+        Code.UNAVAILABLE, f"the broker does not respond ({type(error).__name__})", remedy="check the herd"
     )

@@ -19,7 +19,7 @@ from sandherd.stack.cluster import each
 from sandherd.stack.home import STOP_SECONDS, Home, ProcessRecord, read_context, record_of, write_context
 from sandherd.stack.postgres import PostgresServer
 from sandherd.stack.process_monitor import ProcessMonitor, StackPart
-from sandherd.stack.programs import ServiceContext, ServiceProcess
+from sandherd.stack.programs import ServiceContext, ServiceProcess, check_runtimes
 from sandherd.stack.readiness import read_readiness
 from sandherd.stack.sandboxes import end_sandboxes, ending_seconds
 from sandherd.stack.start_failure import cause_in
@@ -77,9 +77,9 @@ class Stack:
     async def start(self, seconds: float = 90) -> None:
         """Start everything and wait until every service is ready. Raises `ChildFailedError` naming what is not.
 
-        Raises `ContractError` for a setting that every service would refuse.
+        Raises `ContractError` for a setting that every service would refuse, and for a runtime that is not installed.
         """
-        load(environ=self._outer)
+        check_runtimes(load(environ=self._outer).settings)
         await self.start_stores()
         for service in SERVICES:
             process = ServiceProcess(service, self._context(), self._outer, linked=self._linked)

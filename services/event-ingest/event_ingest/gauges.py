@@ -6,13 +6,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
-import nats.errors
-import nats.js.errors
-
 from event_ingest.database import Database
 from event_ingest.ingest import CONSUMER
 from event_ingest.queries.audit import count_missing, count_unstored
-from event_ingest.queries.stream_reader import read_messages
+from event_ingest.queries.stream_reader import NO_REPLY, read_messages, stored_through
 from sandherd.bus.connection import Bus
 from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.contracts.errors import ContractError
@@ -22,7 +19,7 @@ from sandherd.service.service import Service
 _LAG_INTERVAL: Final = 5.0
 _GAPS_INTERVAL: Final = 60.0
 _RECOUNT_DELAY: Final = 5.0
-_UNAVAILABLE: Final = (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError, ContractError)
+_UNAVAILABLE: Final = (*NO_REPLY, ContractError)
 
 
 class IngestGauges:
@@ -58,9 +55,7 @@ class IngestGauges:
 async def oldest_age(bus: Bus, now: datetime) -> float:
     """Age of the oldest event in the stream that is not stored, in seconds; 0 if none. Raises nats-py's errors."""
     stream = BY_CONSUMER[CONSUMER].stream
-    info = await bus.js.consumer_info(stream, CONSUMER, timeout=2)
-    acknowledged = info.ack_floor.stream_seq if info.ack_floor else 0
-    oldest = await read_messages(bus, stream, ">", first=acknowledged + 1, limit=1, max_bytes=1)
+    oldest = await read_messages(bus, stream, ">", first=await stored_through(bus) + 1, limit=1, max_bytes=1)
     return max(0.0, (now - oldest[0].at).total_seconds()) if oldest else 0.0
 
 

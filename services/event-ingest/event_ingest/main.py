@@ -3,6 +3,7 @@
 import gc
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -28,10 +29,12 @@ from event_ingest.queries.records import list_sandboxes, list_tasks
 from event_ingest.queries.retention import hold, release, show_status
 from event_ingest.queries.search import search_events
 from event_ingest.queries.statistics import count_statistics, show_overview
+from event_ingest.queries.stream_reader import NO_REPLY, stored_through
 from event_ingest.queries.subscriptions import Subscriptions
 from event_ingest.queries.trajectory import read_trajectory
 from event_ingest.queries.transcript import read_transcript
 from event_ingest.queries.usage import add_up_usage
+from event_ingest.queries.verification import verify_tables
 from event_ingest.retention import StreamRetention
 from event_ingest.schema import Schema, check_migrations
 from event_ingest.subscription_watch import SubscriptionWatch
@@ -51,6 +54,8 @@ from sandherd.contracts.requests import (
     AskTrajectory,
     AskTranscript,
     AskUsage,
+    AskVerification,
+    EventList,
     HoldHistory,
     PartKind,
     PastSandboxes,
@@ -105,7 +110,6 @@ def compose(settings: Settings) -> Service:
 
 def _register_history_requests(service: Service, database: Database) -> None:
     light: dict[type[Request[Any]], HistoryQuery[Any]] = {
-        AskEvents: list_events,
         PastTasks: list_tasks,
         PastSandboxes: list_sandboxes,
         AskApprovals: list_approvals,
@@ -121,9 +125,11 @@ def _register_history_requests(service: Service, database: Database) -> None:
         AskComparison: compare_sandboxes,
         AskSearch: search_events,
         AskFileVersions: list_file_versions,
+        AskVerification: verify_tables,
         AskHistoryStatus: partial(show_status, policy_of(service.settings)),
     }
     lane = _light_lane(service.settings)
+    service.answer(AskEvents, _events_handler(service, database), lane=lane)
     for request, query in light.items():
         service.answer(request, _history_handler(service, database, query), lane=lane)
     for request, query in heavy.items():
@@ -141,6 +147,20 @@ def _history_handler(
     async def answer(incoming: IncomingRequest[Any]) -> ReplyT:
         async with database.reading(heavy=heavy) as connection:
             return await query(connection, incoming.request, incoming.project, _max_reply_bytes(service))
+
+    return answer
+
+
+def _events_handler(service: Service, database: Database) -> Callable[[Any], Awaitable[EventList]]:
+    list_stored = _history_handler(service, database, list_events)
+
+    async def answer(incoming: IncomingRequest[AskEvents]) -> EventList:
+        through = None
+        if incoming.request.cursor is None:  # read before the events are, which then include all up to it
+            with suppress(*NO_REPLY):
+                through = await stored_through(service.bus, timeout=1)
+        page = await list_stored(incoming)
+        return page.model_copy(update={"stored_through": through})
 
     return answer
 

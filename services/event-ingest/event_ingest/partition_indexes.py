@@ -20,7 +20,7 @@ from sandherd.telemetry import logs
 
 RETRY_SECONDS: Final = 30.0
 """How long to wait after an error, or while another replica creates them, in seconds."""
-NAMES: Final = ("events_of_activity",)
+NAMES: Final = ("events_of_activity", "events_of_views")
 """The indexes of `events` whose migrations leave those of the partitions to this module."""
 _CHECK_SECONDS: Final = 3600.0
 _LATE: Final = timedelta(hours=1)

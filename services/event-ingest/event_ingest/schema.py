@@ -7,6 +7,7 @@ from uuid import UUID
 
 from event_ingest.database import Connection, Database
 from event_ingest.migrator import MigrationRefusedError, migrate, pending_migrations
+from event_ingest.readers import end_readers
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests.statistics import RATE_DAYS
 from sandherd.telemetry import logs
@@ -84,6 +85,7 @@ async def ensure_partitions(connection: Connection, now: datetime) -> list[date]
         async with connection.transaction():
             await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
             if not await connection.fetchval("select to_regclass($1) is not null", partition_name(day)):
+                await end_readers(connection)
                 await _create_partition(connection, day)
                 created.append(day)
     if created:

@@ -2,6 +2,8 @@
 
     sandherd-event-ingest migrate before|after [--wait SECONDS]
 
+`readers` is in `event_ingest.readers`.
+
 `before` applies what the previous version can run with, before the new code runs; the service does the same when it
 starts. `after` applies all the rest, and waits until no older event-ingest is connected; so does `migrate` alone. Of
 several runs, the first does the work, and the others find it done. The exit status is 1 if the database is unavailable
@@ -17,6 +19,7 @@ from typing import Final
 
 import asyncpg
 
+from event_ingest import readers
 from event_ingest.database import APPLICATION_NAME, Connection, Fault, classify_error
 from event_ingest.migrator import MigrationRefusedError, migrate, pending_migrations, read_migrations
 from event_ingest.schema import ensure_partitions
@@ -88,19 +91,32 @@ def main(arguments: Sequence[str]) -> int:
     migrate_parser.add_argument(
         "--wait", type=float, default=_DEFAULT_WAIT, metavar="SECONDS", help="wait for database and older versions [60]"
     )
+    readers.add_command(commands)
     options = parser.parse_args(arguments)
     try:
         settings = load().settings
         logs.configure("event-ingest", settings.log_level)
-        done = asyncio.run(upgrade(settings.database_url, options.wait, after=options.kind == "after"))
-    except (MigrationRefusedError, ContractError) as error:
+        text = asyncio.run(_run(settings.database_url, options))
+    except (MigrationRefusedError, ContractError, *readers.REFUSALS) as error:
         return _fail(str(error))
     except Exception as error:  # narrowed by `classify_error`; others are raised again
         if classify_error(error) is None:
             raise
         return _fail(f"the database can't be used: {type(error).__name__}: {error}")
-    sys.stdout.write(f"migrated {', '.join(map(str, done))}\n" if done else "up to date\n")
+    sys.stdout.write(text)
     return 0
+
+
+async def _run(url: str, options: argparse.Namespace) -> str:
+    """Do what the arguments state; returns the text to print."""
+    if options.command == "migrate":
+        done = await upgrade(url, options.wait, after=options.kind == "after")
+        return f"migrated {', '.join(map(str, done))}\n" if done else "up to date\n"
+    connection = await _connect(url, _DEFAULT_WAIT)
+    try:
+        return await readers.run_command(connection, options)
+    finally:
+        await connection.close()
 
 
 def _fail(problem: str) -> int:

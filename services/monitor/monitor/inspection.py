@@ -53,7 +53,7 @@ def unknown(sandbox: str, *, complete: bool) -> ContractError:
     """The error for a sandbox that is not watched; `complete` is whether all past events were read."""
     if not complete:
         return ContractError(Code.BUSY, "the monitor still reads past events", remedy="try again in some seconds")
-    remedy = f"see `sandherd sandboxes list`, and what it did in `sandherd events {sandbox}`"
+    remedy = "list the sandboxes; the events of one that has ended show what it did"
     message = f"the monitor watches no sandbox {sandbox}: it has ended, or there is none of this name"
     return ContractError(Code.NOT_FOUND, message, field="sandbox", remedy=remedy)
 

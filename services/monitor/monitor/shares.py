@@ -176,7 +176,7 @@ class Shares:
             if holder
             else f"no replica of the monitor watches partition {number} of {self._count}, to which the sandbox belongs"
         )
-        raise ContractError(Code.BUSY, message, remedy="try again in some seconds; then see `sandherd doctor`")
+        raise ContractError(Code.BUSY, message, remedy="try again in some seconds; then check the herd")
 
 
 def _is_valid(message: StoredMessage) -> bool:

@@ -245,7 +245,7 @@ class Spawner:
                 ),
                 **ScheduleRequestHandler(live, menu).handlers(),
                 **BranchRequestHandler(live).handlers,
-                **PullRequestHandler(live).handlers,
+                **PullRequestHandler(live, self._forges).handlers,
                 **TokenRequestHandler(live).handlers,
                 **SessionRequestHandler(live, self._settings).handlers,
             },

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from sandherd_worker import oom
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.exits import FINAL, ExitCode
 from sandherd_worker.warm import ENVIRONMENT, WarmError, read_environment
 
 BEGUN: Final = "begun"
 """File in the state directory, created when a worker is started."""
 _SIGNALS: Final = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT}
-_NOTHING_LEFT: Final = frozenset({ExitCode.DRAINED, ExitCode.USAGE, ExitCode.NOT_STARTED})
 _GROUPS: Final = (("/sys/fs/cgroup", "memory.events"), ("/sys/fs/cgroup/memory", "memory.oom_control"))
 
 
@@ -35,7 +34,7 @@ def main() -> int:
     environ, first = worker_environment(variables, os.environ), WorkerProcess()
     killed = _kills(environ)
     code = first.run(environ, recovering=again)
-    if code not in _NOTHING_LEFT and not again and not first.end_requested:
+    if code not in FINAL and not again and not first.end_requested:
         loss_variables = {"SANDHERD_LOST_SIGNAL": str(-code)} if code < 0 else {}
         if code == -signal.SIGKILL and _kills(environ) > killed:
             loss_variables["SANDHERD_LOST_FOR_MEMORY"] = "1"

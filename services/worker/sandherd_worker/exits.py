@@ -47,7 +47,7 @@ class StopRequest:
 
 
 class ExitCode(IntEnum):
-    """The meaning of the worker's exit status. All but 0, `USAGE` and `NOT_STARTED` require a run with `--recover`."""
+    """The meaning of the worker's exit status. `FINAL` ones require no run with `--recover`, all others do."""
 
     DRAINED = 0
     """The broker has acknowledged everything; the directory may be removed."""
@@ -65,3 +65,14 @@ class ExitCode(IntEnum):
     """Another worker holds this state directory."""
     NOT_STARTED = 7
     """It was not admitted, or was ended before it was: nothing was published, and there is nothing to recover."""
+    DISK_REFUSED = 8
+    """As `DRAINED`, but a sandbox without a task ended because its spool could not be written."""
+
+
+FINAL: Final = frozenset({ExitCode.DRAINED, ExitCode.USAGE, ExitCode.NOT_STARTED, ExitCode.DISK_REFUSED})
+"""After these there is nothing to recover."""
+
+
+def without_task(status: ExitCode, *, disk_refused: bool) -> ExitCode:
+    """The exit status of a sandbox without a task: no final event of one names the disk, so the status does."""
+    return ExitCode.DISK_REFUSED if disk_refused and status is ExitCode.DRAINED else status

@@ -12,7 +12,7 @@ from sandherd_worker.assignment import Assignment
 from sandherd_worker.broker_session import BrokerSession, CurrentConnection
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.enrollment import delete_key
-from sandherd_worker.exits import SPOOL, ExitCode, StopRequest
+from sandherd_worker.exits import SPOOL, ExitCode, StopRequest, without_task
 from sandherd_worker.harness_factory import secrets
 from sandherd_worker.inbox import DeliveredMessages, Inbox
 from sandherd_worker.parts import Parts
@@ -103,7 +103,9 @@ async def _work(parts: Parts, spec: SandboxSpec) -> ExitCode:
         if not await link.admitted():
             return ExitCode.NOT_STARTED
         await (await making).run()
-        return await link.drain()
+        status = await link.drain()
+        refused = parts.spool.trouble is not None
+        return status if isinstance(spec, TaskSpec) else without_task(status, disk_refused=refused)
     finally:
         await cancel_and_wait([making], again_after=SHORT_CLEANUP_SECONDS)
         await access.close()

@@ -92,7 +92,7 @@ async def test_connection_is_limited_in_subscriptions(herd: Broker, principal: P
     who = bearer(path.read_text())
     watch, most = ConnectionCallbacks(), SUBSCRIPTIONS[account_of(principal)]
     async with Bus.open(
-        herd.url, name="many", identity=Identity.file(path), inbox=who.inbox, watch=watch, patience=5
+        herd.url, name="many", identity=Identity.file(path), inbox=who.inbox, watch=watch, patience=PATIENCE
     ) as bus:
         for number in range(most + 50):
             await bus.client.subscribe(f"{who.inbox}.{number}")
@@ -100,7 +100,9 @@ async def test_connection_is_limited_in_subscriptions(herd: Broker, principal: P
             await bus.flush()
         assert "subscriptions" in str(bus.client.last_error).lower()
         # The limit is one of each connection: nats-server has none for all of a user or an account.
-        async with Bus.open(herd.url, name="more", identity=Identity.file(path), inbox=who.inbox, patience=5) as more:
+        async with Bus.open(
+            herd.url, name="more", identity=Identity.file(path), inbox=who.inbox, patience=PATIENCE
+        ) as more:
             await more.client.subscribe(f"{who.inbox}.more")
             await more.flush()
             assert more.client.last_error is None

@@ -364,7 +364,9 @@ async def test_same_attack_succeeds_within_the_account_of_the_streams(herd: Brok
     path = herd.home / "creds" / "before.creds"
     write_secret(path, credentials_text(sign_claims(body, herd.identity.root_key("streams-signing"), 1), key.seed))
     before = (await contents(herd))["COMMANDS"][0]
-    async with Bus.open(herd.url, name="x", identity=Identity.file(path), inbox="_INBOX_monitor", patience=5) as bus:
+    async with Bus.open(
+        herd.url, name="x", identity=Identity.file(path), inbox="_INBOX_monitor", patience=PATIENCE
+    ) as bus:
         await bus.client.publish("$KV.monitor.forge", b"{}")
         await bus.client.publish(f"{API}.DIRECT.GET.KV_monitor.$KV.monitor.forge", b"", reply=SUBMIT)
         await bus.flush()

@@ -13,6 +13,7 @@ from sandherd.bus.stream_configs import bucket_config, consumer_config, stream_c
 from sandherd.contracts.streams import BUCKETS, BY_CONSUMER, BY_STREAM, CONSUMERS, STREAMS
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
 
 P = Principal
 
@@ -22,7 +23,7 @@ async def admin(herd: Broker) -> AsyncIterator[Bus]:
     path = herd.home / "creds" / "admin.creds"
     write_secret(path, Registrar(herd.identity).mint_stream_admin())
     inbox = "_INBOX_provisioner"
-    async with Bus.open(herd.url, name="admin", identity=Identity.file(path), inbox=inbox, patience=5) as bus:
+    async with Bus.open(herd.url, name="admin", identity=Identity.file(path), inbox=inbox, patience=PATIENCE) as bus:
         yield bus
 
 

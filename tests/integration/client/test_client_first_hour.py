@@ -62,7 +62,7 @@ async def test_project_that_exists_is_not_reported_as_created(sandherd: Sandherd
     assert again[:2] == (0, "project web already exists, unchanged\n")
     status, _, err = await sandherd(*operator, "projects", "create", "web", "--tasks", "3")
     assert status == 1
-    assert "change it with `sandherd projects set web`" in err
+    assert "change project web (`sandherd projects set web`)" in err
 
 
 async def test_project_without_room_states_that_none_may_start(sandherd: Sandherd, operator: list[str]) -> None:

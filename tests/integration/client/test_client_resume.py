@@ -125,6 +125,7 @@ async def test_conversation_is_resumed_in_another_task(
     await claude("which birds?", "--resume", first)
     known = [{bird for bird in ("pelican", "heron", "stork") if bird in asked.words} for asked in model.requests]
     assert known == [{"pelican"}, {"pelican", "heron"}, {"pelican", "heron", "stork"}, {"pelican"}]
+    await all_stored(real)
     submitted = [stored.envelope["data"] async for stored in real.events(task=fork, types=["task.submitted"])]
     assert [data["resumes"] for data in submitted] == [second]
 

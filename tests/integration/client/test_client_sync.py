@@ -12,7 +12,7 @@ from sandherd.client import Context, Herd
 from tests.patience import PATIENCE
 
 HEAD = f"""
-import pathlib, sys, threading
+import pathlib, sys, threading, time
 from sandherd.client import Context, HerdError, NotReachedError, SandboxSpec, SyncHerd, task_spec
 place = Context(
     nats_url=sys.argv[1], credentials=pathlib.Path(sys.argv[2]), project="default", home=pathlib.Path(sys.argv[3])
@@ -29,6 +29,7 @@ with connect() as herd:
     view = herd.wait(task)
     assert view.state == "completed", view
     assert "".join(chunk.text for chunk in herd.output(view.sandbox, follow=True)).strip().endswith("out")
+    while herd.audit().unstored: time.sleep(0.05)
     stored = herd.events(task=task)
     assert next(stored).envelope["type"] == "task.submitted"
     stored.close()

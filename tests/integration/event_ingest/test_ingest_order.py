@@ -2,10 +2,18 @@
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from event_ingest.ingest import CONSUMER
+from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.requests import AskEvents
+from sandherd.contracts.subjects import Principal
+from tests.patience import PATIENCE
+from tests.polling import eventually
 
 
 def _story(script: Any) -> list[Any]:
@@ -165,3 +173,38 @@ async def test_messages_of_two_projects_may_have_one_name(history: Any, script: 
     rows = (await history.tables())["messages"]
     found = {(row["project"], row["sandbox"], row["sender_id"], row["state"]) for row in rows}
     assert found == {("alpha", "sbx-a", "one", "queued"), ("beta", "sbx-b", "two", "delivered")}
+
+
+async def test_list_states_through_which_event_the_history_is_complete(world: Any, script: Any) -> None:
+    """While another replica has an event that it has not stored, later ones are listed, but not as complete."""
+    first, second, third = script.messages("sbx-1", 3)
+    await world.say([first])
+    other = await (await world.bus(Principal.EVENT_INGEST)).js.pull_subscribe_bind(CONSUMER, stream="EVENTS")
+    [held] = await other.fetch(1, timeout=PATIENCE)
+    holding = asyncio.create_task(_hold(held))
+    async with world.service().running():
+        await world.say([second, third])
+        await world.stored(2)
+        page = await world.ask(AskEvents(sandbox="sbx-1"), "default")
+        assert [stored.stream_sequence for stored in page.events] == [2, 3]
+        assert page.stored_through == 0
+        await cancel_and_wait([holding])
+        await held.nak()
+        await world.stored(3)
+        await eventually(partial(_is_complete, world, 3), "the last event is acknowledged")
+        one = await world.ask(AskEvents(sandbox="sbx-1", limit=1), "default")
+        assert one.stored_through == 3
+        assert (await world.ask(AskEvents(sandbox="sbx-1", cursor=one.next_cursor), "default")).stored_through is None
+
+
+async def _hold(message: Any) -> None:
+    """Have the broker wait for its acknowledgement."""
+    while True:
+        await message.in_progress()
+        await asyncio.sleep(1)
+
+
+async def _is_complete(world: Any, through: int) -> bool:
+    page = await world.ask(AskEvents(sandbox="sbx-1", newest_first=True), "default")
+    assert page.stored_through is None or page.stored_through <= page.events[0].stream_sequence
+    return bool(page.stored_through == through)

@@ -3,8 +3,10 @@
 import asyncio
 from typing import Any
 
+from sandherd.client import Herd
 from tests.integration.gateway.conftest import Api
 from tests.patience import PATIENCE
+from tests.stored_history import all_stored
 
 SPEC: dict[str, Any] = {
     "text": "talk",
@@ -12,7 +14,7 @@ SPEC: dict[str, Any] = {
 }
 
 
-async def test_task_from_submission_to_result_over_http(api: Api) -> None:
+async def test_task_from_submission_to_result_over_http(api: Api, client: Herd) -> None:
     """A task is submitted, its events arrive as they happen, and its result, output and history can be read."""
     async with asyncio.timeout(PATIENCE), api.stream("/api/v1/events/stream") as stream:
         assert (await stream.next())[0] == "ready"
@@ -35,10 +37,8 @@ async def test_task_from_submission_to_result_over_http(api: Api) -> None:
     status, task, _ = await api.call("GET", headers["Location"])
     assert (status, task["state"]) == (200, "completed")
     sandbox = task["sandbox"]
-    async with asyncio.timeout(PATIENCE):
-        while not (output := (await api.call("GET", f"/api/v1/sandboxes/{sandbox}/output"))[1])["chunks"]:
-            await asyncio.sleep(0.2)
-    assert "hello" in output["chunks"][0]["text"]
+    assert "hello" in await _output(api, sandbox)
+    await all_stored(client)
     for path in ("tasks", "sandboxes", "events", f"sandboxes/{sandbox}", f"sandboxes/{sandbox}/events",
                  f"sandboxes/{sandbox}/trajectory", "approvals", "monitor/report", "budgets", "branches", "audit",
                  "overview", "statistics?by=day", f"comparison?first={sandbox}&second={sandbox}", "search?text=talk",
@@ -53,8 +53,18 @@ async def test_task_from_submission_to_result_over_http(api: Api) -> None:
     assert (await api.call("POST", f"/api/v1/tasks/{task['task']}/cancel"))[0] == 409
 
 
+async def _output(api: Api, sandbox: str) -> str:
+    async with asyncio.timeout(PATIENCE):
+        while not (output := (await api.call("GET", f"/api/v1/sandboxes/{sandbox}/output"))[1])["chunks"]:
+            await asyncio.sleep(0.2)
+    text: str = output["chunks"][0]["text"]
+    return text
+
+
 async def _check_history(api: Api, sandbox: str, task: str) -> None:
-    """What the history knows of the task, and its typed refusals."""
+    """What is stored of the task, and typed refusals."""
+    spec = SPEC | {"harness": {"argv": SPEC["harness"]["argv"]}}  # without defaults, such as the kind of a command
+    assert (await api.call("GET", f"/api/v1/tasks/{task}/submitted"))[1] == {"task": task, "spec": spec}
     overview = (await api.call("GET", "/api/v1/overview"))[1]
     assert overview["tasks"]["completed"] == 1
     assert sum(bucket["events"] for bucket in overview["buckets"]) > 0

@@ -16,6 +16,10 @@ AXE: Final = Path(__file__).parents[3] / "services/gateway/pages/node_modules/ax
 _RUN: Final = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
     .map(({id, nodes}) => `${id}: ${nodes.slice(0, 3).map((node) => node.html).join(" ")}`)"""
 
+RETRY: Final = """() => [...document.querySelectorAll("[role=alert] button")]
+    .filter((one) => one.textContent.trim() === "Retry").forEach((one) => one.click())"""
+"""Has what could not be read from a busy herd read again."""
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def chromium() -> AsyncIterator[Browser]:
@@ -49,3 +53,10 @@ async def violations(page: Page) -> list[str]:
         await page.evaluate(AXE.read_text())
     found: list[str] = await page.evaluate(_RUN)
     return found
+
+
+async def shows_at_end(page: Page, text: str) -> bool:
+    """Whether the replay's end shows a text: while the replay is loaded, its end moves."""
+    await page.evaluate(RETRY)
+    await page.get_by_role("slider").press("End")
+    return await page.locator("main").get_by_text(text).first.is_visible()

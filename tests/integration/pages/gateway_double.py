@@ -12,6 +12,7 @@ from starlette.datastructures import Headers
 
 from gateway.browsers import PAGE_HEADERS
 from gateway.pages import Pages
+from tests.polling import eventually
 
 SESSION = {"project": "demo", "name": "ada", "role": "operate", "expires_at": "2026-12-24T12:00:00Z"}
 PREFIX = "/api/v1"
@@ -29,6 +30,7 @@ class GatewayDouble:
     """Method, path with query, and document of each request that is no GET."""
     asked: list[str] = field(default_factory=list)
     """Every path and query that was requested, pages included."""
+    begun_streams: int = 0
     _streams: set[web.StreamResponse] = field(default_factory=set)
     _pages: Pages = field(default_factory=Pages)
     _sequence: int = 100
@@ -56,10 +58,10 @@ class GatewayDouble:
         return len(self._streams)
 
     async def publish(self, envelope: dict[str, Any]) -> None:
-        """Send an event to every open stream."""
+        """Send an event to every open stream, once there is one: a page shows data before its stream is open."""
         self._sequence += 1
         text = f"event: {envelope['type']}\nid: e-{self._sequence}\ndata: {json.dumps(envelope)}\n\n"
-        assert self.open_streams
+        await eventually(lambda: self.open_streams, "a stream is open")
         for stream in list(self._streams):
             await stream.write(text.encode())
 
@@ -100,6 +102,7 @@ class GatewayDouble:
         await response.prepare(request)
         await response.write(b'event: ready\nid: e-100\ndata: {"reason": null}\n\n')
         self._streams.add(response)
+        self.begun_streams += 1
         try:
             await asyncio.Event().wait()
         finally:

@@ -1,15 +1,18 @@
 """The pages of a session without a herd: where links lead, lost connections, and a thousand hostile documents."""
 
+from datetime import datetime, timedelta
 from itertools import product
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
-from tests.integration.pages.conftest import violations
+from tests.integration.pages.conftest import shows_at_end, violations
 from tests.integration.pages.examples import TASKS, ago
 from tests.integration.pages.gateway_double import GatewayDouble
+from tests.integration.pages.pictures import check_picture, pictured_tab
 from tests.polling import eventually
+from tests.recordings.sessions import events as recorded
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SANDBOX = {
@@ -77,7 +80,7 @@ def show(double: GatewayDouble, events: list[dict[str, Any]]) -> None:
     double.replies |= {
         "/sandboxes/sbx-001": SANDBOX,
         "/tasks/task-001": TASKS[0],
-        "/sandboxes/sbx-001/events": {"events": events[::-1], "next_cursor": None},
+        "/sandboxes/sbx-001/events": {"events": events[::-1], "next_cursor": None, "stored_through": 10_000},
         "/sandboxes/sbx-001/output": {"chunks": [], "next_cursor": None},
     }
 
@@ -110,6 +113,23 @@ async def test_hidden_tabs_of_sessions_have_no_stream(double: GatewayDouble, tab
     await eventually(lambda: double.open_streams == 1, "the stream is open")
 
 
+async def test_more_sessions_than_places_are_read_without_a_stream(double: GatewayDouble, tab: Page) -> None:
+    """Of five visible sessions of a browser one states that it is not live, shows its events, and is live after it."""
+    show(double, messages(3))
+    tabs = [tab, *[await tab.context.new_page() for _ in range(4)]]
+    for one in tabs:
+        await one.goto("/sandboxes/sbx-001")
+        await expect(one.get_by_text("message 3.", exact=True)).to_be_visible()
+    await eventually(lambda: double.open_streams == 4, "four of them have a stream")
+    await expect(tabs[-1].get_by_text("Not live: this browser shows 4 other sessions")).to_be_visible()
+    assert await violations(tabs[-1]) == []
+    show(double, messages(4))
+    await expect(tabs[-1].get_by_text("message 4.", exact=True)).to_be_visible()
+    await tabs[1].close()
+    await expect(tabs[-1].get_by_text("live", exact=True)).to_be_visible()
+    await expect(tabs[-1].get_by_text("Not live")).to_have_count(0)
+
+
 async def test_session_on_a_phone_without_a_connection(double: GatewayDouble, tab: Page) -> None:
     """One notice states that the connection is lost; at 360 px all of it fits, and axe finds no violation."""
     show(double, messages(3))
@@ -128,11 +148,49 @@ async def test_session_on_a_phone_without_a_connection(double: GatewayDouble, ta
         assert await tab.evaluate("() => document.documentElement.scrollWidth") <= 360, address
 
 
+async def test_session_and_replay_look_as_in_their_pictures(chromium: Browser, double: GatewayDouble) -> None:
+    """The README's pictures are of a recorded session of a real agent program, as the pages show it."""
+    found: list[dict[str, Any]] = [
+        {"stream_sequence": number, "envelope": one | {"subject": "sbx-001", "sandboxid": "sbx-001"}}
+        for number, one in enumerate(recorded("long-frontend")[:-1], 1)
+    ]
+    began, ended = (datetime.fromisoformat(found[at]["envelope"]["time"]) for at in (0, -1))
+    times = dict.fromkeys(("requested_at", "running_at", "submitted_at", "started_at"), began.isoformat())
+    show(double, found)
+    double.replies["/sandboxes/sbx-001"] = SANDBOX | times
+    double.replies["/tasks/task-001"] = TASKS[0] | times | {"text": "Build the components of the shop"}
+    page = await pictured_tab(chromium, double, ended + timedelta(minutes=1))
+    await page.goto("/sandboxes/sbx-001")
+    await expect(page.get_by_text("40 components are built.").first).to_be_visible()
+    await check_picture(page, "session.png")
+    double.replies["/sandboxes/sbx-001/events"] = {"events": found, "next_cursor": None}  # the oldest first
+    await page.goto("/sandboxes/sbx-001/replay")
+    await eventually(lambda: shows_at_end(page, "40 components are built."), "the replay is at its end")
+    await expect(page.get_by_text("export const C39").first).to_be_visible()
+    await check_picture(page, "replay.png")
+    await page.context.close()
+
+
+async def test_output_that_is_not_read_is_not_shown_as_missing(double: GatewayDouble, tab: Page) -> None:
+    """A replay shows that its output could not be read, and reads it again on request."""
+    show(double, messages(3))
+    output = "/sandboxes/sbx-001/output"
+    double.replies[output] = 503
+    await tab.goto("/sandboxes/sbx-001/replay?view=terminal")
+    await expect(tab.get_by_text("the test refuses this")).to_be_visible()
+    await expect(tab.get_by_text("No terminal output is stored")).to_have_count(0)
+    chunk = {"stream_sequence": 1, "time": ago(9), "text": "made by the agent\n"}
+    double.replies[output] = {"chunks": [chunk], "next_cursor": None}
+    await tab.get_by_role("button", name="Retry").click()
+    await tab.get_by_role("slider").press("End")
+    await expect(tab.get_by_text("made by the agent")).to_be_visible()
+
+
 async def test_a_thousand_hostile_documents_execute_and_load_nothing(double: GatewayDouble, tab: Page) -> None:
     """In results and in a timeline they are text: no element, dialog, request or navigation comes from them."""
     assert len(DOCUMENTS) >= 1000
     kinds = [("agent.message", "content"), ("agent.error", "error"), ("agent.user_message", "content")]
-    found = [
+    found: list[dict[str, Any]] = [
         event(number, kinds[number % 3][0], **{kinds[number % 3][1]: text}) for number, text in enumerate(DOCUMENTS, 1)
     ]
     show(double, found)

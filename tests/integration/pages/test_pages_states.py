@@ -6,15 +6,15 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.integration.pages.conftest import new_tab, violations
-from tests.integration.pages.examples import EMPTY, EXAMPLES, TASKS
+from tests.integration.pages.examples import EMPTY, EXAMPLES, SPEC, TASKS
 from tests.integration.pages.gateway_double import GatewayDouble
-from tests.integration.pages.pictures import VIEWPORT, check_picture
+from tests.integration.pages.pictures import CHANGED, check_picture, differences, pictured_tab
 from tests.polling import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SHOWN = {
     "/": "Add pagination to the search endpoint",
-    "/new?from=task-006": "Values of task-006",
+    "/new?from=task-006": "All values of task-006",
     "/approvals": "alembic upgrade head",
     "/approvals?state=decided": "granted",
     "/conductor": "app/models.py",
@@ -62,12 +62,15 @@ async def test_pages_have_no_violation_and_fit_a_phone(chromium: Browser, double
     await page.context.close()
 
 
-async def test_readme_shows_the_herd(chromium: Browser, double: GatewayDouble) -> None:
-    """The README's picture of the herd is one of the page: what needs a user first, then the tasks."""
-    page = await new_tab(chromium, double, viewport=VIEWPORT)
+async def test_herd_and_approvals_look_as_in_their_pictures(chromium: Browser, double: GatewayDouble) -> None:
+    """README and docs show the pages as they are; an entry less in the navigation is a difference."""
+    page = await pictured_tab(chromium, double)
     await open_page(page, "/", SHOWN["/"])
-    await expect(page.get_by_text("Cost, last hour")).to_be_visible()
     await check_picture(page, "herd.png")
+    await page.get_by_role("navigation").get_by_role("listitem").nth(3).evaluate("(entry) => entry.remove()")
+    assert max((await differences(page, "herd.png")).values()) >= CHANGED
+    await open_page(page, "/approvals", SHOWN["/approvals"])
+    await check_picture(page, "approvals.png", "docs/gateway.md")
     await page.context.close()
 
 
@@ -129,6 +132,8 @@ async def test_herd_page_follows_events_and_reconnects(double: GatewayDouble, ta
     await open_page(tab, "/", "Add pagination")
     row = tab.get_by_role("listitem").filter(has=tab.locator("[data-row]"), has_text="Make the import")
     await expect(row).to_contain_text("running")
+    ended = {**TASKS[1], "state": "failed", "error": "out of memory"}  # the page reads the list again a moment later
+    double.replies["/tasks"] = EXAMPLES["/tasks"] | {"tasks": [TASKS[0], ended, *TASKS[2:]]}
     await double.publish(
         {"type": "task.failed", "taskid": "task-002", "time": "2026-11-28T12:00:00Z", "source": "/s", "id": "1",
          "data": {"attempt": 2, "sandbox": "sbx-002", "error": "out of memory", "error_type": "oom"}}
@@ -217,6 +222,19 @@ async def test_task_is_submitted_and_exported(double: GatewayDouble, tab: Page) 
     }  # fmt: skip
 
 
+async def test_task_is_run_again_with_all_that_was_submitted(double: GatewayDouble, tab: Page) -> None:
+    """Files, repository, limits and secrets by name are sent again; without a record, what the herd shows of it."""
+    double.replies["POST /tasks"] = {"name": "task-900"}
+    await open_page(tab, "/tasks/task-006", TASKS[5]["text"])
+    await tab.get_by_role("link", name="Run again").click()
+    await expect(tab.get_by_label("Further values")).to_contain_text('TOKEN: "forge-token"')
+    await tab.get_by_role("button", name="Submit").click()
+    await expect(tab).to_have_url(f"{double.url}/?q=task-900&state=all")
+    assert double.received[-1][2] == SPEC
+    double.replies["/tasks/task-006/submitted"] = 404
+    await open_page(tab, "/new?from=task-006", "Values of task-006. Its program")
+
+
 async def test_sign_in_by_a_link_and_by_a_token(double: GatewayDouble, tab: Page) -> None:
     """A code of a link is used at once and leaves the address; a refused token is explained; no other site is next."""
     double.replies.update({"POST /session": 401, "/session": 401, "/stream": 401})
@@ -246,8 +264,11 @@ async def test_link_to_another_project_is_used_after_a_click(double: GatewayDoub
     await tab.goto("about:blank")
     await open_page(tab, "/sign-in", "Access token")
     await tab.evaluate(f"location.hash = 'code={CODE}'")  # pasted into a tab that is already here
+    offered = tab.get_by_role("button", name="Sign in to demo")
+    await expect(offered).to_be_visible()  # before there is a session, which would be used without a click
+    del double.replies["/stream"]  # its refusal would end the new session
     double.replies.update({"POST /session": EXAMPLES["/session"], "/session": EXAMPLES["/session"]})
-    await tab.get_by_role("button", name="Sign in to demo").click()
+    await offered.click()
     await expect(tab).to_have_url(f"{double.url}/")
     assert [sent for _, _, sent in double.received] == [{"code": CODE}]
 
@@ -275,9 +296,10 @@ async def test_many_tabs_have_one_stream(double: GatewayDouble, tab: Page) -> No
         await expect(one.get_by_text("live", exact=True)).to_be_visible()
         await expect(one.get_by_text("app/models.py").first).to_be_visible()
     assert double.open_streams == 1
+    begun = double.begun_streams
     await tabs[0].close()
     await eventually(lambda: any("/events/stream?after=e-100" in path for path in double.asked), "another tab reads")
-    await eventually(lambda: double.open_streams == 1, "its stream is open")
+    await eventually(lambda: double.begun_streams > begun and double.open_streams == 1, "only its stream is open")
     empty = {"mode": "inform", "projects": []}
     double.replies["/monitor/report"] = empty
     await double.publish(

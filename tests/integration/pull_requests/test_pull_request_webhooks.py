@@ -25,7 +25,7 @@ SECRET = "correct horse"
 
 async def respond(world: World) -> None:
     """Answer the gateway as the spawner does."""
-    handler = PullRequestHandler(world.live)
+    handler = PullRequestHandler(world.live, world.forges)
 
     async def on_message(message: Msg) -> None:
         request = CheckPullRequests.model_validate_json(message.data)

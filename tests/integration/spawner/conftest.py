@@ -213,9 +213,12 @@ class Person:
         return found
 
     async def reaches(self, task: str, state: str) -> TaskView:
+        """The task in this state; one that ended while it was not looked at has been in it if an event states that."""
+
         async def look() -> TaskView | None:
             view = await self.try_task(task)
-            return view if view and view.state == state else None
+            passed = view and view.ended_at and f"task.{state}" in self.types(task)
+            return view if view and (view.state == state or passed) else None
 
         found: TaskView = await self.eventually(look)
         return found

@@ -117,7 +117,7 @@ async def test_paused_sandbox_is_a_conflict(live: LiveState, client: Bus) -> Non
     for request in ASKED:
         problem = await refused(client, request)
         assert (problem.code, problem.message) == (Code.CONFLICT, "sandbox sbx-1 is paused"), request
-        assert problem.remedy == "`sandherd sandboxes resume sbx-1`"
+        assert problem.remedy == "resume sandbox sbx-1"
 
 
 async def test_stopping_sandbox_refuses_requests(live: LiveState, client: Bus) -> None:

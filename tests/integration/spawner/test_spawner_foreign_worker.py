@@ -104,6 +104,7 @@ async def test_worker_of_the_guide_completes_a_task(herd_of_all: None, person: A
     message = new_name("msg")
     await person.command(SendMessage(message=message, sandbox=sandbox, content="mind the gap"), sandbox)
     await person.hears(sandbox, "message.acknowledged")
+    await person.hears(sandbox, "agent.message_injected")
     assert person.said(sandbox, "agent.message_injected")["content"] == "mind the gap"
     await person.hears(sandbox, "agent.heartbeat")
     await answer(person, sandbox, approval, granted=True)

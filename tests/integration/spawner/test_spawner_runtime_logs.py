@@ -81,7 +81,7 @@ async def test_log_of_what_was_removed_is_not_found(sandbox: str, person: Any, h
     with pytest.raises(RefusedError) as refused:
         await ask(person, sandbox)
     assert refused.value.problem.code is Code.NOT_FOUND
-    assert f"sandherd trajectory {sandbox}" in str(refused.value.problem.remedy)
+    assert f"read the trajectory of {sandbox}" in str(refused.value.problem.remedy)
 
 
 async def test_log_of_an_ended_sandbox_is_not_found(sandbox: str, person: Any) -> None:

@@ -186,7 +186,7 @@ async def test_invalid_request_is_refused_and_affects_no_other(bare: Any) -> Non
     with pytest.raises(RefusedError) as refusal:
         await bare.ask(WorkerExecStatus(exec="exc-nobody"))
     assert refusal.value.problem.code == "not_found"
-    assert f"sandherd events {bare.name} --type agent.exec_started" in (refusal.value.problem.remedy or "")
+    assert f"list the commands of {bare.name}" in (refusal.value.problem.remedy or "")
     assert (await bare.exec("/bin/true")).exit_code == 0
 
 

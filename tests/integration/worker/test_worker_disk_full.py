@@ -144,14 +144,14 @@ async def test_silent_agent_on_a_full_disk_fails_with_the_reason(sandbox: Any, d
 
 
 async def test_sandbox_without_a_task_ends_with_the_reason(sandbox: Any, disk: SmallDisk) -> None:
-    """A command fills the disk: what is published last names it."""
+    """A command fills the disk: what is published last names it, and so does the exit status."""
     sandbox.bare()
     await sandbox.start(HEARTBEAT_INTERVAL="0.2")
     await sandbox.event("started")
     with (disk.seen / "work" / "junk").open("wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(b"x" * 4096)
-    assert await sandbox.ended() == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
+    assert await sandbox.ended() == ExitCode.DISK_REFUSED, sandbox.log.read_text()[-3000:]
     error, shutdown = (await sandbox.events())[-2:]
     assert (error.type, error.data.phase, shutdown.data.reason) == ("agent.error", "spool", "spool")
     assert "No space left on device" in error.data.error

@@ -1,7 +1,8 @@
 """Remedies of a refusal: for an existing object, and for one that was never created."""
 
+import ast
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +14,14 @@ from sandherd.bus.subscription_consumers import Terms, check_project, free_slot
 from sandherd.cli.commands.subscriptions import with_commands
 from sandherd.cli.exit_status import status_of
 from sandherd.client.errors import HerdError, broken, refused_of
+from sandherd.client.remedy_commands import REMEDY_COMMANDS
 from sandherd.contracts.commands import CreateSandbox, ExtendSandbox
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events.sandbox import SandboxRefused
+from tests.unit.client.test_client_commands import ALL
 
+ROOT = Path(__file__).parents[3]
 LIST, GET = "sandherd sandboxes list", "sandherd sandboxes get sbx-a"
 
 
@@ -118,3 +122,43 @@ def test_message_and_remedy_are_joined_without_a_full_stop_between() -> None:
     assert HerdError.of(Code.INTERNAL, "it failed.\nThe logs are in /x.", remedy="see them").line == (
         "it failed. The logs are in /x; see them"
     )
+
+
+def test_line_has_the_command_for_the_remedy_of_a_service() -> None:
+    """With the name that the remedy has; a remedy that names a command, and any other one, are unchanged."""
+    for remedy, line in {
+        "create project p1": "create project p1 (`sandherd projects create p1`)",
+        "terminate sandbox sbx-1: it ends": "terminate sandbox sbx-1 (`sandherd sandboxes terminate sbx-1`): it ends",
+        "list the tasks; or `sandherd top`": "; list the tasks; or `sandherd top`",
+        "use a shorter time": "; use a shorter time",
+    }.items():
+        assert HerdError.of(Code.CONFLICT, "refused", remedy=remedy).line.endswith(line)
+
+
+def _remedies(source: Path) -> Iterator[str]:
+    """The texts of a module that are passed as `remedy` of a reply, or assigned to that name."""
+    for node in ast.walk(ast.parse(source.read_text())):
+        named = isinstance(node, ast.keyword) and node.arg == "remedy"
+        named |= isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).strip("_").lower().endswith("remedy")
+        if named and isinstance(node, ast.keyword | ast.Assign):
+            yield ast.unparse(node.value)
+
+
+def test_services_name_no_command_in_a_remedy_and_each_command_has_its_remedy() -> None:
+    """Other than replies: what prevents a service's start, and why a task waits.
+
+    A caller of the gateway may need an operator with the command line: there is no other way to a first token.
+    """
+    services = ("event-ingest", "message-relay", "monitor", "spawner", "worker")
+    folders = [*(ROOT / "services" / name for name in services), ROOT / "libs/sandherd/bus/consumers"]
+    files = [
+        *(path for folder in folders for path in folder.rglob("*.py")),
+        ROOT / "libs/sandherd/service/stream_admin.py",
+    ]
+    found = [text for path in files if path.name not in {"main.py", "capacity.py"} for text in _remedies(path)]
+    assert len(found) > 100
+    assert [text for text in found if "sandherd " in text] == []
+    known = {" ".join(path) for path in ALL}
+    for words, command in REMEDY_COMMANDS.items():
+        assert any(words.removesuffix(" NAME") in text.replace("{kind}", words[9:-1]) for text in found), words
+        assert command.partition(" NAME")[0].partition(" --")[0] in known

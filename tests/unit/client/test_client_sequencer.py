@@ -2,12 +2,15 @@
 
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandherd.client.events.history import History
 from sandherd.client.events.sequencer import Event, MissingRange, Sequencer, has_single_entity
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.agent import AgentWaiting
+from sandherd.contracts.requests import AskEvents, EventList, StoredEvent
 
 WORKER = "/sandherd/sandbox/sbx-a"
 MONITOR = "/sandherd/monitor/one"
@@ -71,3 +74,20 @@ def test_source_about_many_sandboxes_has_no_gaps() -> None:
     assert order.offer(later) == [later]
     assert order.gaps() == []
     assert not has_single_entity(MONITOR)
+
+
+@pytest.mark.parametrize(
+    ("stored_through", "complete"), [(None, True), (6, False), (7, True)], ids=["older", "incomplete", "complete"]
+)
+async def test_stored_event_shows_those_before_it_only_if_they_are_stored(
+    stored_through: int | None, complete: bool
+) -> None:
+    """An event may be stored before an earlier one: the service states through which position none is missing."""
+    final = an_event(3)
+
+    async def send(request: AskEvents) -> EventList:
+        assert (request.source, request.after_sequence) == (WORKER, 2)
+        stored = StoredEvent(stream_sequence=7, envelope=final.model_dump(mode="json", exclude_none=True))
+        return EventList(events=[stored], stored_through=stored_through)
+
+    assert await History(send, lambda: 0.0).has(final) is complete

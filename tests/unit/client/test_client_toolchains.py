@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from sandherd.admin import toolchains
+from sandherd.cli.doctor.check import CheckState
+from sandherd.cli.doctor.infrastructure import check_agent_sdks
 from sandherd.cli.exit_status import status_of
 from sandherd.client.errors import HerdError
 
@@ -102,6 +104,42 @@ def test_installation_has_its_modes_under_any_umask(
         "home/toolchains/claude/bin/python": 0o644,
         "home/toolchains/claude/sandherd-lock.sha256": 0o644,
     }
+
+
+def test_installation_that_all_may_write_is_reported_and_replaced(
+    tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file is enough; what another user may have changed is replaced, and the folder around it closed."""
+    directory, lock = tmp_path / "toolchains", toolchains.lock_of("claude")
+    python = toolchains.install("claude", directory, lock, environ)
+    (python.parent / "link").symlink_to("python")
+    assert toolchains.state("claude", directory) == "installed"
+    assert check_agent_sdks(directory) == []
+    python.write_text("changed by another user")
+    python.chmod(0o666)
+    directory.chmod(0o777)
+    assert toolchains.state("claude", directory) == "writable"
+    (check,) = check_agent_sdks(directory)
+    assert (check.state, str(directory / "claude") in check.found) == (CheckState.WRONG, True)
+    assert "sandherd harness install claude" in (check.remedy or "")
+    for name, value in (*environ.items(), ("SANDHERD_TOOLCHAINS", str(directory))):
+        monkeypatch.setenv(name, value)
+    assert status_of(["harness", "install", "claude"]) == 0
+    assert (toolchains.state("claude", directory), python.read_text()) == ("installed", "made\n")
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o755
+
+
+def test_modes_of_cached_files_are_not_installed(tmp_path: Path, lock: Path, environ: dict[str, str]) -> None:
+    """A tool that links files of its cache does not give the installation the modes that they have there."""
+    cached = {name: tmp_path / name for name in ("open", "private", "program")}
+    for path, mode in zip(cached.values(), (0o666, 0o600, 0o700), strict=True):
+        path.write_text("cached")
+        path.chmod(mode)
+    uv = tmp_path / "bin" / "uv"
+    uv.write_text(uv.read_text() + f'ln {" ".join(map(str, cached.values()))} "$last"\n')
+    toolchains.install("claude", tmp_path / "toolchains", lock, environ)
+    found = {name: stat.S_IMODE((tmp_path / "toolchains" / "claude" / name).stat().st_mode) for name in cached}
+    assert found == {"open": 0o644, "private": 0o644, "program": 0o755}
 
 
 def test_harness_command_installs_and_lists(

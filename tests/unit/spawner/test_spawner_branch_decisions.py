@@ -10,11 +10,13 @@ import pytest
 from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.branch import MAX_OVERLAPS, BranchOverlapFound
+from sandherd.contracts.pull_requests import PullRequestView
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import PushBranch
 from spawner.repositories import decisions
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.overlaps import find_overlaps
+from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.push_step import PushStep
 from spawner.repositories.record import BranchRecord, BranchSize, ReceivedCommits
 from spawner.repositories.workflow import BranchWorkflow
@@ -133,10 +135,43 @@ async def test_later_push_that_a_killed_spawner_did_not_record_is_continued() ->
     stale = GitError(GitFault.CONFLICT, "stale info")
     found = (await step._refused(record, stale))(record)
     assert (found.pushed, found.push_wanted, found.problem) == (OTHER, True, None)
-    for by_user in ("e" * 40, COMMIT):  # as one of COMMIT that has meanwhile gone on
-        remote["feature/x"] = by_user
-        refused = (await step._refused(record, stale))(record)
-        assert (refused.pushed, refused.push_wanted, refused.problem) == (COMMIT, False, "not pushed: stale info")
+    remote["feature/x"] = COMMIT  # it has meanwhile gone on, and back
+    refused = (await step._refused(record, stale))(record)
+    assert (refused.pushed, refused.push_wanted, refused.problem) == (COMMIT, False, "not pushed: stale info")
+    remote["feature/x"] = "e" * 40  # by a user
+    refused = (await step._refused(record, stale))(record)
+    assert (refused.pushed, refused.push_wanted) == (COMMIT, False)
+    shown = refused.problem or ""
+    assert "stale info" not in shown
+    assert all(part in shown for part in (f"{'e' * 12}, which Sandherd did not push", COMMIT[:12], "branches fetch"))
+    del remote["feature/x"]
+    again = (await step._refused(refused, stale))(refused.model_copy(update={"push_wanted": True}))
+    assert (again.pushed, again.push_wanted) == (None, True), "a user has renamed it, and requests the push again"
+
+
+@pytest.mark.parametrize(
+    ("base", "state", "anew"),
+    [(OTHER, None, True), (BASE, "open", True), (BASE, "merged", True), (BASE, "closed", False), (BASE, None, False)],
+)
+async def test_later_commits_of_a_branch_that_its_forge_deleted_after_the_merge_are_pushed(
+    base: str, state: str | None, anew: bool
+) -> None:  # a row
+    """To a new branch. If a user deleted it without a merge, they are pushed when a user requests it."""
+    shown = PullRequestView(number=1, url="https://r/1", state=state) if state else None
+    record = branch(received=(), push_wanted=True, pushed=OTHER, pull=PullRequestRecord(shown=shown))
+    mirror: Any = SimpleNamespace(
+        remote_branches=AsyncMock(return_value={"main": base}),
+        contains=AsyncMock(side_effect=lambda commit, ancestor: commit == ancestor),
+    )
+    mirrors: Any = SimpleNamespace(of=lambda *_: mirror, refresh=AsyncMock())
+    live: Any = SimpleNamespace(now=lambda: NOW)
+    approval: Any = None
+    step, stale = PushStep(live, mirrors, approval), GitError(GitFault.CONFLICT, "stale info")
+    found = (await step._refused(record, stale))(record)
+    assert (found.pushed, found.push_wanted) == (None, anew)
+    assert (found.problem is None) is anew
+    if not anew:
+        assert "was deleted" in (found.problem or "")
 
 
 def test_save_of_pushed_commits_has_the_objects_that_their_push_was_refused_without() -> None:

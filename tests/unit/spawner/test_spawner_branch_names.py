@@ -92,11 +92,13 @@ def test_slug_is_readable(title: str, ticket: str | None, name: str) -> None:
 
 
 def test_long_title_ends_with_a_whole_word() -> None:
-    """It has at most 60 characters; only a first word that is too long is cut."""
+    """It has at most 60 characters; only a word that would leave more than half of them unused is cut."""
     name = branch_name("word " * 40, prefix="bugfix", task=TASK)
     assert name == f"bugfix/{'word-' * 9}word"[: len(name)]
     assert MAX_LENGTH - 5 < len(name) <= MAX_LENGTH
     assert len(branch_name("x" * 300, prefix="bugfix", task=TASK)) == MAX_LENGTH
+    assert branch_name(f"Add {'x' * 300}", prefix="feature", task=TASK) == f"feature/add-{'x' * 48}"
+    assert branch_name(f"Add {'x' * 30} {'y' * 30}", prefix="feature", task=TASK) == f"feature/add-{'x' * 30}"
 
 
 @pytest.mark.parametrize("taken", ["feature/search", "Feature/Search", "feature/search/old", "feature/search/old/er"])

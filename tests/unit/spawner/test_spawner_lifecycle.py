@@ -9,10 +9,11 @@ import pytest
 from sandherd.contracts.commands import CancelTask, CommandHarness, SandboxLimits, SubmitTask, TaskSpec
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.states import SandboxState
+from sandherd_worker.exits import ExitCode
 from spawner.runtimes.contract import ObservedSandbox, RunEnd
 from spawner.sandboxes.facts import Facts, Rules
 from spawner.sandboxes.lifecycle import next_step
-from spawner.sandboxes.lifecycle_steps import BeginStop, EndTask, Pause, Rest, Resume, Step
+from spawner.sandboxes.lifecycle_steps import BeginStop, EndTask, Finish, Pause, Rest, Resume, Step
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks import decisions as of_task
 from spawner.tasks.record import TaskRecord
@@ -119,6 +120,16 @@ def test_worker_that_could_not_write_has_a_full_disk(end: RunEnd) -> None:
     assert step(alone, seen=seen) == BeginStop("worker_lost", error)
     working = sandbox(state=SandboxState.RUNNING, recoveries=9, recovered_at=NOW)
     assert step(working, of_task.assigned(pending(), "sbx-1", NOW), seen) == EndTask(error, "worker_lost")
+
+
+def test_sandbox_whose_events_are_published_names_its_full_disk_without_recovery() -> None:
+    """The worker of a sandbox without a task has published its end: the record has the reason at once."""
+    seen = ObservedSandbox("sbx-1", alive=False, runs=1, end=RunEnd(ExitCode.DISK_REFUSED, last_line="connected"))
+    error = "the worker could not write its events: the disk of its sandbox is full or refuses writes"
+    alone = sandbox(task=None, state=SandboxState.RUNNING)
+    assert step(alone, seen=seen) == BeginStop("worker_lost", error)
+    stopping = sandbox(task=None, state=SandboxState.STOPPING, stopped=True)
+    assert step(stopping, seen=seen) == Finish(unsaid=False)
 
 
 def test_frozen_sandbox_whose_end_is_awaited_is_thawed() -> None:

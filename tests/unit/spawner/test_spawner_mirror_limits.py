@@ -1,7 +1,9 @@
 """Which mirrors and records of branches are removed: never one that is needed, those not used for longest first."""
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from spawner.repositories.mirror_limits import (
     may_be_removed,
     unneeded,
 )
+from spawner.repositories.mirror_seed import mirrors_beside
 from spawner.repositories.record import BranchRecord
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
@@ -80,3 +83,22 @@ def test_garbage_of_a_mirror_that_stays_too_large_is_collected_rarely() -> None:
     assert not collection_is_due(("refs", 0), "refs", 10 * COLLECTED_EVERY)
     assert not collection_is_due(("refs", 0), "other", COLLECTED_EVERY - 1)
     assert collection_is_due(("refs", 0), "other", COLLECTED_EVERY)
+
+
+def test_mirror_that_is_removed_meanwhile_is_none_to_begin_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other projects' mirrors are removed at any moment."""
+    for project in ("p1", "p2", "p3"):
+        (tmp_path / project / "a.git").mkdir(parents=True)
+        (tmp_path / project / "a.git" / "HEAD").touch()
+    stat = Path.stat
+
+    def stat_before_removal(path: Path, **options: Any) -> Any:
+        found = stat(path, **options)
+        if path == tmp_path / "p2" / "a.git" / "HEAD":
+            shutil.rmtree(path.parent)
+        return found
+
+    monkeypatch.setattr(Path, "stat", stat_before_removal)
+    assert mirrors_beside(tmp_path / "p1" / "a.git") == [tmp_path / "p3" / "a.git"]

@@ -2,14 +2,19 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
+from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.pull_requests import PullRequestOptions, PullRequestView
-from sandherd.contracts.requests import CheckPullRequests
+from sandherd.contracts.requests import CheckPullRequests, MergeBranch, OpenPullRequest
 from sandherd.contracts.states import BranchState
+from sandherd.service.requests import IncomingRequest
+from spawner.forges.factory import Forges
 from spawner.forges.forge import (
     MergeOutcome,
     MergeResult,
@@ -17,6 +22,7 @@ from spawner.forges.forge import (
 )
 from spawner.forges.rate_limits import RateLimit
 from spawner.pull_requests import decisions
+from spawner.pull_requests.answers import PullRequestHandler
 from spawner.pull_requests.follow_up import text_of
 from spawner.pull_requests.gauges import counts_of, requests_remaining
 from spawner.pull_requests.requested import HASTE, is_meant, poll_hastened
@@ -316,3 +322,22 @@ def test_webhook_hastens_the_poll_of_what_it_is_about() -> None:
     soon = poll_hastened(just, NOW).pull
     assert soon is not None
     assert soon.poll_at == NOW + HASTE
+
+
+@pytest.mark.parametrize("url", ["https://r.example/a/b", "https://github.com/a"])
+async def test_request_for_a_repository_without_a_forge_is_refused_at_once(url: str) -> None:
+    """Before it is stored: no later step could do it. One at a known forge is stored."""
+    held = SimpleNamespace(record=branch(url=url))
+    changed = AsyncMock(return_value=None)
+    branches = SimpleNamespace(load=AsyncMock(return_value=held), change=changed)
+    live: Any = SimpleNamespace(branches=branches, now=lambda: NOW)
+    handler = PullRequestHandler(live, Forges())
+    merge = IncomingRequest(MergeBranch(branch="br-1"), {"project": "p1"})
+    with pytest.raises(ContractError, match="feature/x has no pull request: "):
+        await handler.merge(merge)
+    with pytest.raises(ContractError, match="feature/x has no pull request: "):
+        await handler.open(IncomingRequest(OpenPullRequest(branch="br-1"), {"project": "p1"}))
+    changed.assert_not_awaited()
+    held.record = branch(url="https://github.com/a/b")
+    await handler.merge(merge)
+    changed.assert_awaited_once()

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from sandherd.settings import CONFIG_VARIABLE
+from sandherd.contracts.errors import ContractError
+from sandherd.settings import CONFIG_VARIABLE, Settings
 from sandherd.stack import control, down
 from sandherd.stack.home import Home, noted_config
+from sandherd.stack.programs import check_runtimes
 from sandherd.stack.stack import Stack
 
 
@@ -50,3 +52,12 @@ async def test_down_forgets_only_the_settings_file(tmp_path: Path) -> None:
 def test_stack_without_a_settings_file_notes_none(tmp_path: Path) -> None:
     """An empty variable counts as none."""
     assert noted_config(started(tmp_path, {CONFIG_VARIABLE: ""})) is None
+
+
+async def test_unknown_runtime_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """The error names it and the installed ones; the spawner alone would be restarted until the time limit of `up`."""
+    stack = Stack(tmp_path / "home", outer={"SANDHERD_RUNTIMES": "dokcer"})
+    with pytest.raises(ContractError, match=r"no runtime 'dokcer'; installed here: .*docker.*process"):
+        await stack.start()
+    assert stack.processes() == {}
+    check_runtimes(Settings(runtime="docker"))

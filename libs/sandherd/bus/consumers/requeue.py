@@ -49,7 +49,7 @@ async def _letter(bus: Bus, number: int) -> RawStreamMsg:
         return await bus.js.get_msg(_DEAD, number)
     except nats.js.errors.NotFoundError:
         raise ContractError(
-            Code.NOT_FOUND, f"there is no dead letter {number}", field="number", remedy="see `sandherd dead list`"
+            Code.NOT_FOUND, f"there is no dead letter {number}", field="number", remedy="list the dead letters"
         ) from None
     except (TimeoutError, nats.errors.Error) as error:
         raise ContractError(Code.UNAVAILABLE, f"stream DEAD does not respond: {error!r}") from error
@@ -66,7 +66,7 @@ async def _delete(bus: Bus, number: int) -> None:
         raise ContractError(
             Code.UNAVAILABLE,
             f"it was handled, but the spawner, which deletes dead letters, does not respond: {error}",
-            remedy="see `sandherd status`; requeue it again, it will not take effect twice",
+            remedy="check the herd; requeue it again, it will not take effect twice",
         ) from error
 
 

@@ -59,7 +59,8 @@ def install_harness(
 def list_harnesses(ctx: typer.Context, output: Output = Format.TABLE) -> int:
     """List the agent SDKs: whether each is installed and matches its lock file. The `command` harness needs none.
 
-    An outdated SDK is used as it is; `harness install` updates it.
+    An outdated SDK is used as it is; `harness install` updates it. One that is `writable` may have been changed by any
+    user of this host; `harness install` replaces it.
     """
     from sandherd.admin.toolchains import KINDS, state
     from sandherd.cli.render.console import answer

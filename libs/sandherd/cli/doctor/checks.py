@@ -13,7 +13,7 @@ from sandherd.bus.health import REMARK
 from sandherd.bus.identity import Bearer
 from sandherd.bus.storage_causes import measure_home, shortages
 from sandherd.cli.doctor.check import Check, CheckState
-from sandherd.cli.doctor.infrastructure import check_exits, check_host_uids
+from sandherd.cli.doctor.infrastructure import check_agent_sdks, check_exits, check_host_uids
 from sandherd.cli.doctor.services import MAX_SKEW, ServiceReport, request_reports, service_checks
 from sandherd.cli.render.history import audit_faults
 from sandherd.client.context import Context, holder
@@ -45,6 +45,7 @@ async def examine(context: Context, now: datetime) -> list[Check]:
     found += await asyncio.gather(*(_service(f"{name} by HTTP", context.services[name]) for name in silent))
     if not replied:
         found.append(await _clock(context))
+    found += check_agent_sdks(context.toolchains or context.home / "toolchains")
     return found + disks(context.home) + check_exits(context.home) + check_unpublished(context.home)
 
 

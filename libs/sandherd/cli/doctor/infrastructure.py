@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from sandherd.admin.toolchains import KINDS, is_open
 from sandherd.cli.doctor.check import Check, CheckState
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
@@ -24,6 +25,7 @@ _HOST_UIDS: Final = {
     "spawner": (CheckState.WARNING, "sandboxes of runtime {} share the host uid of the spawner"),
     "root": (CheckState.WARNING, "sandboxes of runtime {} share the uid of the host's root"),
 }
+_SDK_REMEDY: Final = "replace what they may have changed, where the spawner runs: sandherd harness install "
 _SUPERVISOR_STATE: Final = Path("run") / "state.json"
 _EXIT_REMEDY: Final = "it was restarted; give this machine more memory, or run fewer sandboxes at once"
 
@@ -70,4 +72,13 @@ def check_exits(home: Path) -> list[Check]:
     problems = {name: process.get("problem") for name, process in record.get("processes", {}).items()}
     return [
         Check(f"process {name}", CheckState.WARNING, found, _EXIT_REMEDY) for name, found in problems.items() if found
+    ]
+
+
+def check_agent_sdks(directory: Path) -> list[Check]:
+    """A check for each agent SDK that another user of this host may have changed, and so the code of all agents."""
+    return [
+        Check("agent SDK", CheckState.WRONG, f"all users of this host may write {directory / kind}", _SDK_REMEDY + kind)
+        for kind in KINDS
+        if is_open(directory / kind)
     ]

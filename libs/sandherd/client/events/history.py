@@ -54,8 +54,10 @@ class History:
 
     async def has(self, event: Event) -> bool:
         """Whether an event is stored, and so all events before it."""
-        request = AskEvents(source=event.source, after_sequence=event.sequence - 1, limit=1)
-        return bool((await self._page(request)).events)
+        found = await self._page(AskEvents(source=event.source, after_sequence=event.sequence - 1, limit=1))
+        if found.stored_through is None:
+            return bool(found.events)
+        return any(stored.stream_sequence <= found.stored_through for stored in found.events)
 
     async def _page(self, request: AskEvents) -> EventList:
         try:

@@ -201,6 +201,7 @@ if TYPE_CHECKING:
         PurgeEvents,
         PurgeResult,
     )
+    from sandherd.contracts.requests.submitted_tasks import AskSubmittedTask, SubmittedTask
     from sandherd.contracts.requests.subscriptions import (
         AskSubscriptions,
         Subscribe,
@@ -224,6 +225,7 @@ if TYPE_CHECKING:
     )
     from sandherd.contracts.requests.transcript import AskTranscript, Transcript, TranscriptEntry
     from sandherd.contracts.requests.usage import AskUsage, GroupUsage, Usage, UsageList
+    from sandherd.contracts.requests.verification import AskVerification, HistoryDifference, Verification
     from sandherd.contracts.requests.worker import (
         AskPeers,
         Fetch,
@@ -276,12 +278,14 @@ _NAMES: Final = {
     "StatisticsList",
     "stream_admin": "ConsumerCreated ConsumerDeleted CreateConsumer DeadDeleted DeleteConsumer DeleteDead "
     "PurgeArtifacts PurgeEvents PurgeResult",
+    "submitted_tasks": "AskSubmittedTask SubmittedTask",
     "subscriptions": "AskSubscriptions Subscribe Subscription SubscriptionList Unsubscribe UnsubscribeResult",
     "terminal": "INPUT_BYTES InputAccepted TerminalSize",
     "tokens": "CreateCode CreateSession CreateToken EndSession ListTokens RevokeToken SignIn "
     "SignInCode TokenList TokenView",
     "transcript": "AskTranscript Transcript TranscriptEntry",
     "usage": "AskUsage GroupUsage Usage UsageList",
+    "verification": "AskVerification HistoryDifference Verification",
     "worker": "AskPeers Fetch Peer PeerList WorkerDownload WorkerExec WorkerExecInput WorkerExecKill WorkerExecStatus "
     "WorkerListFiles WorkerPortRead WorkerPortWrite WorkerUpload",
 }

@@ -22,6 +22,9 @@ class EventList(Model):
 
     events: list[StoredEvent]
     next_cursor: str | None = None
+    stored_through: int | None = None
+    """Every event of the stream up to this `stream_sequence` was stored before the list was read; later ones may be
+    stored in another order. Only in a first page, and only if the broker replied."""
 
 
 class AskEvents(Request[EventList], Page):

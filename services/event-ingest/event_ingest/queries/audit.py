@@ -4,13 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import nats.errors
-import nats.js.errors
-
 from event_ingest.database import Connection, Database
 from event_ingest.ingest import CONSUMER
 from event_ingest.queries.pages import project_filter
-from event_ingest.queries.stream_reader import broker_unavailable
+from event_ingest.queries.stream_reader import NO_REPLY, broker_unavailable
 from event_ingest.queries.trajectory import no_such_sandbox
 from sandherd.bus.connection import Bus
 from sandherd.contracts.decoder import AGENT_SOURCE
@@ -148,7 +145,7 @@ async def count_unstored(bus: Bus) -> int:
     """Messages in the stream that we have not acknowledged. Raises `ContractError` when the broker is unavailable."""
     try:
         info = await bus.js.consumer_info(BY_CONSUMER[CONSUMER].stream, CONSUMER, timeout=2)
-    except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+    except NO_REPLY as error:
         raise broker_unavailable(error) from error
     return (info.num_pending or 0) + (info.num_ack_pending or 0)
 
@@ -163,7 +160,7 @@ async def count_missing(connection: Connection) -> int:
 async def _count_dead_letters(bus: Bus) -> int:
     try:
         return (await bus.js.stream_info("DEAD")).state.messages
-    except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+    except NO_REPLY as error:
         raise broker_unavailable(error) from error
 
 

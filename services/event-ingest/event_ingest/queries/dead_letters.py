@@ -46,7 +46,7 @@ async def _read_letter(bus: Bus, number: int, project: str, budget: int) -> Dead
     messages = await read_messages(bus, STREAM, f"{PREFIX}.dead.>", first=number, limit=1, max_bytes=1)
     if not messages or messages[0].sequence != number or not _is_visible(messages[0], project):
         raise ContractError(
-            Code.NOT_FOUND, f"there is no dead letter {number}", field="number", remedy="see `sandherd dead list`"
+            Code.NOT_FOUND, f"there is no dead letter {number}", field="number", remedy="list the dead letters"
         )
     letter = _parse_letter(messages[0])
     return letter.model_copy(update={"payload": readable_text(messages[0].data, budget // _MAX_JSON_EXPANSION)})

@@ -151,7 +151,7 @@ class Subscriptions:
             raise ContractError(
                 Code.UNAVAILABLE,
                 f"the spawner, which creates and deletes consumers, does not respond ({type(error).__name__})",
-                remedy="see `sandherd status`",
+                remedy="check the herd",
             ) from error
 
     @property

@@ -83,5 +83,5 @@ def no_such_sandbox(sandbox: str) -> ContractError:
         Code.NOT_FOUND,
         f"no events are stored of sandbox {sandbox}",
         field="sandbox",
-        remedy="see `sandherd sandboxes list`; an event is stored milliseconds after it was published",
+        remedy="list the sandboxes; an event is stored milliseconds after it was published",
     )

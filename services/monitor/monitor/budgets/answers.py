@@ -80,7 +80,7 @@ class BudgetRequestHandler:
         uses = self._book.uses_of(project, request.task)
         if not uses and task_key(project, request.task) not in self._book.tasks:
             text = f"no sandbox of task {request.task} is known in project {project}"
-            raise ContractError(Code.NOT_FOUND, text, field="task", remedy="list tasks with `sandherd tasks list`")
+            raise ContractError(Code.NOT_FOUND, text, field="task", remedy="list the tasks")
         for _ in range(_ATTEMPTS):
             held = self._book.task(project, request.task, now)
             self._check_readable(held.value)

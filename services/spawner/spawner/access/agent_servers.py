@@ -88,7 +88,7 @@ def read(document: bytes | None, sandbox: str) -> AgentServerStatus:
                 code=Code.NOT_FOUND,
                 message=f"sandbox {sandbox} has no agent server, or has not started it yet",
                 field="sandbox",
-                remedy="`sandherd sandboxes create --agent-server` creates one; it publishes agent.server_ready",
+                remedy="create a sandbox with an agent server; it publishes agent.server_ready",
             )
         )
     try:

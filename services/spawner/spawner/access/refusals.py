@@ -31,7 +31,7 @@ def unknown(project: str, sandbox: str) -> Problem:
         code=Code.NOT_FOUND,
         message=f"there is no sandbox {sandbox} in project {project}",
         field="sandbox",
-        remedy="`sandherd sandboxes list` shows the existing ones",
+        remedy="list the sandboxes",
     )
 
 
@@ -74,7 +74,7 @@ def state_refusal(record: SandboxRecord) -> Problem | None:
     if record.state is SandboxState.STOPPING:
         return _conflict(f"sandbox {record.sandbox} is ending{why}")
     if record.pause_wanted:
-        return _conflict(f"sandbox {record.sandbox} is paused", f"`sandherd sandboxes resume {record.sandbox}`")
+        return _conflict(f"sandbox {record.sandbox} is paused", remedy=f"resume sandbox {record.sandbox}")
     return None
 
 
@@ -94,7 +94,7 @@ def invalid_reply(record: SandboxRecord, what: str) -> Problem:
         code=Code.REFUSED,
         message=f"the worker of sandbox {record.sandbox} {what}",
         field="sandbox",
-        remedy="it does not behave like a worker: end the sandbox with `sandherd sandboxes terminate`",
+        remedy=f"terminate sandbox {record.sandbox}: its worker does not behave like one",
     )
 
 
@@ -123,7 +123,7 @@ def upload_refusal(project: str, stored: int, limit: int) -> Problem | None:
         code=Code.REFUSED,
         message=f"uploads of project {project} use {stored // MIB} MiB, the maximum is {limit // MIB} MiB",
         field="project",
-        remedy="they are stored for an hour, those of tasks with their records (`sandherd tasks list` shows them), and "
+        remedy="they are stored for an hour, those of tasks with their records, and "
         "those of tasks that were not submitted up to two hours; the herd's setting is "
         "project_uploads_mb (SANDHERD_PROJECT_UPLOADS_MB)",
     )

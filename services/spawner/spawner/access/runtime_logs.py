@@ -52,7 +52,7 @@ class RuntimeLogs:
                 Code.REFUSED,
                 f"runtime {record.runtime} keeps no log of a sandbox",
                 field="sandbox",
-                remedy=f"`sandherd logs {record.sandbox}` shows the output of its agent",
+                remedy=f"read the output of the agent of {record.sandbox}",
             )
         try:
             pieces = runtime.logs(record.runtime_unit, LogQuery(lines=request.lines))
@@ -62,7 +62,7 @@ class RuntimeLogs:
                 _CODES.get(error.fault, Code.UNAVAILABLE),
                 f"the log of {record.sandbox} (state {record.state}): {error}",
                 field="sandbox",
-                remedy=f"a log is deleted with its sandbox; see `sandherd trajectory {record.sandbox}`",
+                remedy=f"a log is deleted with its sandbox: read the trajectory of {record.sandbox}",
             ) from error
 
     async def _store(self, record: SandboxRecord, data: bytes) -> ArtifactRef:

@@ -97,14 +97,14 @@ def existing(request: CreateToken, tokens: list[TokenRecord]) -> TokenRecord | N
             Code.CONFLICT,
             f"there is a token {request.name} in the project",
             field="name",
-            remedy=f"use another name, or revoke it with `sandherd tokens revoke {request.name}`",
+            remedy=f"use another name, or revoke token {request.name}",
         )
     if len(tokens) >= MAX_TOKENS:
         raise ContractError(
             Code.REFUSED,
             f"the project has {len(tokens)} tokens; there may be {MAX_TOKENS}",
             field="name",
-            remedy="revoke one with `sandherd tokens revoke`",
+            remedy="revoke a token that is not needed",
         )
     return None
 

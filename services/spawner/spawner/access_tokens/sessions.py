@@ -119,7 +119,7 @@ def surplus(session: TokenRecord, others: list[StoredRecord[TokenRecord]]) -> li
     ended = own[: max(0, len(own) + 1 - SESSIONS_OF_ONE)]
     if len(others) - len(ended) >= MAX_SESSIONS:
         text = f"the project has {MAX_SESSIONS} sessions"
-        raise ContractError(Code.REFUSED, text, remedy="end one with `sandherd tokens revoke`")
+        raise ContractError(Code.REFUSED, text, remedy="revoke a session that is not needed")
     return ended
 
 

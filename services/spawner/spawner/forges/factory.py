@@ -61,10 +61,14 @@ class Forges:
 
     def of_url(self, url: str) -> Forge:
         """The client of the repository with this URL. Raises `ForgeError` if there is no forge or credential for it."""
+        return self.of(self.require(url))
+
+    def require(self, url: str) -> ForgeRepository:
+        """The repository with this URL. Raises `ForgeError` if its host is no known forge."""
         repository = self.repository(url)
         if repository is None:
             raise ForgeError(ForgeFault.REFUSED, "its host is no forge that is configured: it has no pull requests")
-        return self.of(repository)
+        return repository
 
     def credentials(self, host: ForgeHost) -> ForgeCredentials:
         """The credential of a host. Raises `NoCredentialError` if none is configured."""

@@ -88,7 +88,7 @@ class SecretRequestHandler:
                 Code.REFUSED,
                 f"project {project} has {len(existing)} secrets; there may be {MAX_SECRETS}",
                 field="name",
-                remedy="delete one with `sandherd secrets delete`",
+                remedy="delete a secret that is not needed",
             )
 
 

@@ -79,7 +79,7 @@ class ProjectRequestHandler:
             )
         held, _ = await self._live.projects.create(record)
         if not decisions.same_values(held.record, record):
-            remedy = f"change it with `sandherd projects set {project}`"
+            remedy = f"change project {project}"
             raise ContractError(Code.CONFLICT, f"project {project} already exists", field="project", remedy=remedy)
         return held.record
 
@@ -87,7 +87,7 @@ class ProjectRequestHandler:
         now = self._live.now()
         held = await self._live.projects.change(project, lambda record, _: decisions.changed(record, request, now))
         if held is None:
-            remedy = f"create it with `sandherd projects create {project}`"
+            remedy = f"create project {project}"
             raise ContractError(
                 Code.NOT_FOUND, f"project {project} has no limits or defaults", field="project", remedy=remedy
             )

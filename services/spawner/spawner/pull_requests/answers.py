@@ -14,6 +14,8 @@ from sandherd.contracts.requests import (
 )
 from sandherd.contracts.states import BranchState
 from sandherd.service.requests import Answerer, IncomingRequest
+from spawner.forges.factory import Forges
+from spawner.forges.faults import ForgeError
 from spawner.live_state import LiveState
 from spawner.pull_requests import requested
 from spawner.records.availability import available
@@ -28,8 +30,8 @@ ANSWERED: Final[Mapping[type[Request[Any]], int]] = {OpenPullRequest: 2, MergeBr
 class PullRequestHandler:
     """The handlers of requests about pull requests. Raise `ContractError`."""
 
-    def __init__(self, live: LiveState) -> None:
-        self._live = live
+    def __init__(self, live: LiveState, forges: Forges) -> None:
+        self._live, self._forges = live, forges
 
     @property
     def handlers(self) -> dict[type[Request[Any]], Answerer]:
@@ -51,14 +53,14 @@ class PullRequestHandler:
                 Code.CONFLICT,
                 f"the pull request of {record.branch} was closed",
                 field="branch",
-                remedy=f"open another one with `sandherd branches pr {record.branch}`",
+                remedy=f"open another pull request of branch {record.branch}",
             )
         if request.commit not in (None, record.commit):
             raise ContractError(
                 Code.CONFLICT,
                 f"{record.branch} is at {record.commit[:12]} by now",
                 field="commit",
-                remedy="see `sandherd branches diff`, and merge again",
+                remedy=f"compare branch {record.branch}, and merge again",
             )
         return await self._changed(record, lambda held: requested.merge_requested(held, request, now))
 
@@ -82,8 +84,9 @@ class PullRequestHandler:
                 Code.REFUSED,
                 f"{name} is of a local repository, which has no pull requests",
                 field="branch",
-                remedy=f"fetch it: `sandherd branches fetch {name}`",
+                remedy=f"fetch branch {name}",
             )
+        self._require_forge(record)
         if record.state is not BranchState.LIVE:
             raise ContractError(Code.CONFLICT, f"{name} is {record.state}", field="branch", remedy="name a live branch")
         if record.commit == record.base_commit and not record.received:
@@ -91,9 +94,21 @@ class PullRequestHandler:
                 Code.CONFLICT,
                 f"{name} has no commits",
                 field="branch",
-                remedy="wait until a task has saved some (`sandherd branches show`)",
+                remedy=f"wait until a task has saved commits on branch {name}",
             )
         return record
+
+    def _require_forge(self, record: BranchRecord) -> None:
+        """Raise `ContractError` if the host of the branch is no known forge: no request to it would succeed."""
+        try:
+            self._forges.require(record.url or "")
+        except ForgeError as error:
+            raise ContractError(
+                Code.REFUSED,
+                f"{record.branch} has no pull request: {error}",
+                field="branch",
+                remedy="an operator names its forge in SANDHERD_FORGES; or merge the branch by hand",
+            ) from None
 
     async def _changed(self, record: BranchRecord, decide: Decide) -> BranchView:
         with available("branches"):

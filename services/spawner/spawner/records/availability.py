@@ -20,5 +20,5 @@ def available(records: str) -> Iterator[None]:
 
 def unknown(kind: str, project: str, name: str) -> ContractError:
     """The error (`not_found`) for a record that a project does not have. `kind` is the noun, as `secret`."""
-    remedy = f"see `sandherd {kind}s list`"
-    return ContractError(Code.NOT_FOUND, f"there is no {kind} {name} in {project}", field="name", remedy=remedy)
+    message = f"there is no {kind} {name} in {project}"
+    return ContractError(Code.NOT_FOUND, message, field="name", remedy=f"list the {kind}s")

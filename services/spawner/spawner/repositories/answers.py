@@ -52,9 +52,7 @@ class BranchRequestHandler:
         record = await load_branch(self._live, incoming.project, incoming.request.branch)
         if record.local:
             problem = f"{record.branch} is of a local repository, to which the spawner has no access"
-            raise ContractError(
-                Code.REFUSED, problem, field="branch", remedy=f"fetch it: `sandherd branches fetch {record.branch}`"
-            )
+            raise ContractError(Code.REFUSED, problem, field="branch", remedy=f"fetch branch {record.branch}")
         if record.state is not BranchState.LIVE:
             raise ContractError(
                 Code.CONFLICT, f"{record.branch} is {record.state}", field="branch", remedy="name a live branch"
@@ -67,7 +65,7 @@ class BranchRequestHandler:
                 Code.CONFLICT,
                 problem,
                 field="approved_commit",
-                remedy="see `sandherd branches diff`, and approve again",
+                remedy=f"compare branch {record.branch}, and approve again",
             )
         return changed.view()
 
@@ -92,9 +90,7 @@ async def load_branch(live: LiveState, project: str, branch: str) -> BranchRecor
     with available("branches"):
         held = await live.branches.load(f"{project}.{branch}")
     if held is None:
-        raise ContractError(
-            Code.NOT_FOUND, f"there is no branch {branch}", field="branch", remedy="see `sandherd branches list`"
-        )
+        raise ContractError(Code.NOT_FOUND, f"there is no branch {branch}", field="branch", remedy="list the branches")
     return held.record
 
 

@@ -83,11 +83,12 @@ def _terms(text: str) -> list[str]:
 
 
 def _joined(terms: Sequence[str], limit: int) -> str:
-    """As many words as fit; at least the beginning of the first."""
+    """As many words as fit, and the beginning of one that would leave more than half of the space unused."""
     joined = terms[0][:limit]
     for one in terms[1:]:
-        if len(joined) + 1 + len(one) > limit:
-            break
+        space = limit - len(joined) - 1
+        if len(one) > space:
+            return joined if 2 * len(joined) >= limit else f"{joined}-{one[:space]}"
         joined += f"-{one}"
     return joined
 

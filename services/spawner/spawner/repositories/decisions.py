@@ -36,6 +36,8 @@ DONE: Final = "done"
 """The outcome of a step that succeeded, in metrics."""
 _NOT_YET: Final = "not done yet, and tried again: "
 """How the problem begins of a branch that waits."""
+_NOT_PUSHED: Final = "not pushed: "
+"""How the problem begins of a branch whose push was refused, until it has other commits or is pushed."""
 NEEDS_APPROVAL: Final = "needs_approval"
 MAX_RECEIVED: Final = 16
 """Maximum bundles of one branch that wait to be checked. Each contains what the earlier ones of its sandbox do."""
@@ -283,11 +285,37 @@ def push_refused(
     )
     changes = {
         "push_wanted": False,
-        "problem": f"not pushed: {reason}",
+        "problem": f"{_NOT_PUSHED}{reason}",
         "approve": paths[:MAX_PATHS],
         "updated_at": now,
     }
     return record.model_copy(update=changes).with_events(now, event)
+
+
+def moved_remotely(record: BranchRecord, at: str, now: datetime) -> BranchRecord:
+    """The branch whose remote branch a user has moved: no commit of others is overwritten."""
+    name, pushed = record.branch, (record.pushed or "")[:12]
+    reason = (
+        f"the repository's {record.remote_branch} is at {at[:12]}, which Sandherd did not push, and it overwrites no "
+        f"commits of others. Fetch the herd's commits (`sandherd branches fetch {name}`), and join both by hand, or "
+        f"move the repository's branch back to {pushed}, or rename it, and push again (`sandherd branches push {name}`)"
+    )
+    return push_refused(record, reason, GitFault.CONFLICT.value, now)
+
+
+def deleted_remotely(record: BranchRecord, now: datetime, *, merged: bool) -> BranchRecord:
+    """The branch whose remote branch was deleted. It is pushed anew if the deletion is no decision about later commits.
+
+    That is so if what was pushed is `merged`, or the pull request was: forges delete its branch then. It is also if a
+    user requests the push after one that was refused.
+    """
+    anew = record.model_copy(update={"pushed": None, "tried": None, "tried_before": (), "updated_at": now})
+    shown = record.pull.shown if record.pull else None
+    requested = (record.problem or "").startswith(_NOT_PUSHED)
+    if merged or requested or (shown is not None and shown.state != "closed"):
+        return anew
+    reason = f"the repository's {record.remote_branch} was deleted; `sandherd branches push {record.branch}` creates it"
+    return push_refused(anew, reason, GitFault.CONFLICT.value, now)
 
 
 def needs_approval(record: BranchRecord, paths: tuple[str, ...], now: datetime) -> BranchRecord:

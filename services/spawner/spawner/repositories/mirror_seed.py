@@ -5,6 +5,7 @@ read all that is copied, which is what this commit contains, and no branch of th
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +19,12 @@ _REMOTE: Final = "refs/remotes/origin/"
 
 def mirrors_beside(path: Path) -> Sequence[Path]:
     """The mirrors of other projects of the same repository as this one, the last changed first. It blocks."""
-    found = [one for one in path.parent.parent.glob(f"*/{path.name}") if one != path and (one / "HEAD").exists()]
-    return sorted(found, key=lambda one: one.stat().st_mtime, reverse=True)
+    changed: dict[Path, float] = {}
+    for one in path.parent.parent.glob(f"*/{path.name}"):
+        with suppress(FileNotFoundError):  # one that is removed meanwhile
+            if one != path and (one / "HEAD").exists():
+                changed[one] = one.stat().st_mtime
+    return sorted(changed, key=lambda one: changed[one], reverse=True)
 
 
 async def seed(mirror: Mirror, other: Mirror, hosts: RepositoryHosts, url: str) -> bool:

@@ -78,10 +78,11 @@ class PushStep:
         return partial(decisions.push_refused, reason=reason, code=error.fault.value, now=now)
 
     async def _after_conflict(self, record: BranchRecord) -> Decide | None:
-        """The decision if the remote branch is not where the spawner pushed it last; None if that is a user's push.
+        """The decision if the remote branch is not where the spawner pushed it last; None: what git printed is shown.
 
         At the first push another name is chosen. Later the remote may have a later commit of this branch, if a spawner
-        ended or lost its lease after it had pushed that: the push goes on from there.
+        ended or lost its lease after it had pushed that: the push goes on from there. Or a user has pushed to it, or it
+        was deleted, as forges do after a merge.
         """
         if record.pushed is None and record.pushed_as is not None:
             return None
@@ -89,9 +90,15 @@ class PushStep:
         await self._mirrors.refresh(mirror, record)
         if record.pushed is None:
             return await self._first(mirror, record)
-        at = (await mirror.remote_branches()).get(record.remote_branch)
-        if at is None or not await mirror.has_commit(at) or at == record.pushed:
+        remote, now = await mirror.remote_branches(), self._live.now()
+        at = remote.get(record.remote_branch)
+        if at is None:
+            base = remote.get(record.base)
+            merged = base is not None and await mirror.contains(base, record.pushed)
+            return partial(decisions.deleted_remotely, now=now, merged=merged)
+        if at == record.pushed:
             return None
-        if await mirror.contains(record.commit, at) and await mirror.contains(at, record.pushed):
-            return partial(decisions.pushed, commit=at, now=self._live.now())
-        return None
+        known = await mirror.has_commit(at)
+        if known and await mirror.contains(record.commit, at) and await mirror.contains(at, record.pushed):
+            return partial(decisions.pushed, commit=at, now=now)
+        return partial(decisions.moved_remotely, at=at, now=now)

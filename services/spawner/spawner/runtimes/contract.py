@@ -32,6 +32,8 @@ _SPOOL: Final = 5
 """Its exit status if it can't write its spool."""
 _NOT_STARTED: Final = 7
 """Its exit status if it was not permitted to begin."""
+_DISK_REFUSED: Final = 8
+"""Its exit status if it can't write its spool, but has published everything."""
 
 
 class Isolation(StrEnum):
@@ -108,8 +110,8 @@ class RunEnd:
 
     @property
     def drained(self) -> bool:
-        """Whether the broker has acknowledged all events of the worker: only then it ends with 0."""
-        return self.code == 0
+        """Whether the broker has acknowledged all events of the worker: only then it ends with one of these."""
+        return self.code in {0, _DISK_REFUSED}
 
     @property
     def ended_before_events(self) -> bool:
@@ -119,7 +121,7 @@ class RunEnd:
     @property
     def disk_refused(self) -> bool:
         """Whether the worker ended because it could not write its spool: a full or broken disk."""
-        return _SPOOL in (self.code, self.recovered_code)
+        return not {_SPOOL, _DISK_REFUSED}.isdisjoint({self.code, self.recovered_code})
 
     @property
     def not_started(self) -> bool:

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from sandherd.bus.identity.material import SpawnerKeys
-from sandherd.plugins import RUNTIMES, Plugin, PluginError, choice, installed
+from sandherd.plugins import RUNTIMES, Plugin, PluginError, installed, unknown
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from spawner.runtimes import user_namespace
@@ -37,7 +37,8 @@ async def open_runtimes(
 ) -> Sequence[Runtime]:
     """Open all runtimes, or none. `starts=False`: only to find and end sandboxes. Raises `RuntimeFailedError`."""
     names, plugins, herd = sorted(settings.runtimes_used), installed(RUNTIMES), herd_id(settings)
-    _check_names(names, plugins)
+    if missing := unknown(names, plugins):
+        raise RuntimeFailedError(RuntimeFault.REFUSED, missing)
     async with AsyncExitStack() as stack:
         opened = []
         for name in names:
@@ -72,13 +73,6 @@ def herd_id(settings: Settings) -> str:
 def origins() -> dict[str, str]:
     """The distribution of each runtime that is a plugin, by the runtime's name."""
     return {name: plugin.origin for name, plugin in installed(RUNTIMES).items() if not plugin.is_builtin}
-
-
-def _check_names(names: Sequence[str], plugins: Mapping[str, Plugin]) -> None:
-    for name in names:
-        if name not in plugins:
-            message = f"there is no runtime {name!r}; installed here: {choice(plugins)}"
-            raise RuntimeFailedError(RuntimeFault.REFUSED, message)
 
 
 async def _open(plugin: Plugin, context: RuntimeContext) -> Runtime:

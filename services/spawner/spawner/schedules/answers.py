@@ -157,7 +157,7 @@ class ScheduleRequestHandler:
                 Code.REFUSED,
                 f"project {project} has {count} schedules; there may be {MAX_SCHEDULES}",
                 field="name",
-                remedy="delete one with `sandherd schedules delete`",
+                remedy="delete a schedule that is not needed",
             )
 
     async def _task_refusal(self, record: ScheduleRecord) -> Refusal | None:

@@ -126,7 +126,7 @@ class Commands:
                 Code.NOT_FOUND,
                 f"there is no command {name} in this sandbox, or it was deleted",
                 field="exec",
-                remedy=f"`sandherd events {self._parts.who.sandbox} --type agent.exec_started` lists them",
+                remedy=f"list the commands of {self._parts.who.sandbox}: their events have the type agent.exec_started",
             )
         command.requested()
         return command

@@ -23,7 +23,8 @@ export interface LiveEvent {
   envelope: Envelope;
 }
 
-export type Connection = "connecting" | "live" | "reconnecting" | "signed-out" | "missing";
+/** `waiting`: the browser has as many streams open as it may. */
+export type Connection = "connecting" | "waiting" | "live" | "reconnecting" | "signed-out" | "missing";
 
 export interface Listener {
   event?(event: LiveEvent): void;

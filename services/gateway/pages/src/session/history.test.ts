@@ -11,6 +11,8 @@ function event(sequence: number): StoredEvent {
 class Herd implements Source {
   published = 0;
   stored = 0;
+  /** Events that are stored later than those behind them. */
+  holes = new Set<number>();
   /** The first event that the stream has. */
   first = 1;
   history = new History(this, () => undefined);
@@ -21,8 +23,10 @@ class Herd implements Source {
     this.requests += 1;
     const end = cursor === null ? this.stored : Number(cursor);
     const events: StoredEvent[] = [];
-    for (let sequence = end; sequence > 0 && events.length < limit; sequence -= 1) events.push(event(sequence));
-    return { events, next_cursor: end > limit ? `${end - limit}` : null };
+    for (let sequence = end; sequence > 0 && events.length < limit; sequence -= 1) if (!this.holes.has(sequence)) events.push(event(sequence));
+    const stored_through = Math.min(this.stored, ...[...this.holes].map((hole) => hole - 1));
+    const next_cursor = end > limit ? `${events.at(-1)!.stream_sequence - 1}` : null;
+    return { events, next_cursor, ...(cursor === null && { stored_through }) };
   }
 
   async one() {
@@ -67,6 +71,62 @@ describe("the history of a session", () => {
     while (await herd.history.earlier());
     expect(sequences(herd)).toEqual(upTo(305));
     expect(herd.history.more).toBe(false);
+  });
+
+  it("misses no event that is stored later than those behind it", async () => {
+    for (const stored of [10, 9]) {
+      const herd = new Herd();
+      herd.published = 10;
+      herd.stored = stored;
+      herd.holes = new Set([6, 8]);
+      herd.open(10);
+      herd.publish(1);
+      await settled();
+      herd.publish(1);
+      expect(sequences(herd)).toEqual(upTo(12));
+    }
+  });
+
+  it("misses no event that was not stored when it read after a loss", async () => {
+    const herd = new Herd();
+    herd.published = herd.stored = 5;
+    herd.open(5);
+    await settled();
+    herd.published = herd.stored = 12;
+    herd.holes = new Set([8]);
+    herd.open(10);
+    await settled();
+    herd.publish(1);
+    expect(sequences(herd)).toEqual(upTo(13));
+  });
+
+  it("shows what is stored when the stream has lost what is not", async () => {
+    const herd = new Herd();
+    herd.published = herd.stored = 10;
+    herd.holes = new Set([6]);
+    herd.first = 9;
+    herd.open(10);
+    await settled();
+    await settled();
+    herd.publish(1);
+    expect(sequences(herd)).toEqual([1, 2, 3, 4, 5, 7, 8, 9, 10, 11]);
+  });
+
+  it("reads everything again after an error, also what is before the live events", async () => {
+    const herd = new Herd();
+    herd.published = herd.stored = 500;
+    const newest = herd.newest.bind(herd);
+    herd.newest = () => Promise.reject(new Error("unavailable"));
+    herd.open(500);
+    await settled();
+    herd.publish(2);
+    expect(sequences(herd)).toEqual([501, 502]);
+    herd.newest = newest;
+    herd.open(502);
+    await settled();
+    expect(sequences(herd)).toEqual(upTo(502, 301));
+    while (await herd.history.earlier());
+    expect(sequences(herd)).toEqual(upTo(502));
   });
 
   it("reads what it missed when the stream has lost it", async () => {

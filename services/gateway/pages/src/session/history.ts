@@ -7,6 +7,14 @@ import { type Ref, type Row, Timeline } from "./timeline";
 export interface Page {
   events: StoredEvent[];
   next_cursor?: string | null;
+  /** Every event up to this position was stored before the page was read; null if that is not known. */
+  stored_through?: number | null;
+}
+
+/** Events of pages, oldest first, and up to which position they are complete. */
+interface Read {
+  events: StoredEvent[];
+  complete: number;
 }
 
 /** What is read with: requests to the API. */
@@ -54,33 +62,36 @@ export class History {
     }
   }
 
-  /** The live stream begins at this position. What is stored may not have all events up to there yet, so the stream
-   * is opened again behind what was read. If it does not have that any more (`resync`), what is stored has it. */
+  /** The live stream begins at this position. What is stored may not have all events up to there yet, and a later event
+   * may be stored before an earlier one, so the stream is opened again behind what is stored completely. If it does not
+   * have that any more (`resync`), what is stored has it. */
   async begin(position: string): Promise<void> {
+    const wanted = sequenceOf(position);
     if (this.#joining) {
       this.#joining = false;
-      if (sequenceOf(position) === this.timeline.last) return this.#join();
+      if (wanted === this.#behind) return this.#join();
     }
     this.#waiting ??= [];
+    let read: Read;
     try {
-      await this.#catchUp();
+      read = await this.#read();
     } catch (error) {
       this.error = error;
       this.#join();
       return;
     }
-    const last = this.timeline.last;
-    const missing = last < sequenceOf(position);
-    if (!missing || this.#closed === last) return this.#join();
-    this.#closed = last;
+    const complete = Math.max(read.complete, this.timeline.last);
+    const tried = this.#behind === complete;
+    this.#add(read.events, tried ? Math.max(complete, wanted) : complete);
+    if (complete >= wanted || tried) return this.#join();
+    this.#behind = complete;
     this.#waiting = [];
     this.#joining = true;
-    this.source.follow(`${position.slice(0, position.indexOf("-"))}-${last}`);
-    this.changed();
+    this.source.follow(`${position.slice(0, position.indexOf("-"))}-${complete}`);
   }
 
   /** The position behind which the stream was opened last: it is not tried twice. */
-  #closed = -1;
+  #behind = -1;
 
   #join(): void {
     const waiting = this.#waiting ?? [];
@@ -90,24 +101,25 @@ export class History {
     this.changed();
   }
 
-  /** Read pages from the end until they meet what is loaded. */
-  async #catchUp(): Promise<void> {
-    const known = this.timeline.last;
-    const pages: StoredEvent[][] = [];
+  /** Read pages from the end until they meet what is loaded; from the beginning if no page was read yet. */
+  async #read(): Promise<Read> {
+    const known = this.begun ? this.timeline.last : 0;
+    const events: StoredEvent[] = [];
     let cursor: string | null = null;
-    for (let count = 0; count < PAGES_OF_A_GAP; count += 1) {
+    let complete = 0;
+    let meets = false;
+    for (let count = 0; count < PAGES_OF_A_GAP && !meets; count += 1) {
       const page: Page = await this.source.newest(cursor, count ? PAGE : FIRST_PAGE);
-      pages.push(page.events);
+      if (count === 0) complete = page.stored_through ?? 0;
+      events.push(...page.events);
       cursor = page.next_cursor ?? null;
-      const oldest = page.events.at(-1)?.stream_sequence ?? 0;
-      if (known === 0 || cursor === null || oldest <= known) {
-        if (known === 0) this.#start(cursor);
-        return this.#add(pages);
-      }
+      meets = known === 0 || cursor === null || (events.at(-1)?.stream_sequence ?? 0) <= known;
     }
-    this.timeline = new Timeline();
-    this.#start(cursor);
-    this.#add(pages);
+    if (known === 0 || !meets) {
+      this.timeline = new Timeline();
+      this.#start(cursor);
+    }
+    return { events: events.reverse(), complete };
   }
 
   #start(cursor: string | null): void {
@@ -115,8 +127,8 @@ export class History {
     this.more = cursor !== null;
   }
 
-  #add(pages: StoredEvent[][]): void {
-    const events = pages.flat().reverse();
+  #add(read: readonly StoredEvent[], through: number): void {
+    const events = read.filter((event) => event.stream_sequence <= through);
     this.#hold(events);
     this.timeline.append(events);
     this.begun = true;

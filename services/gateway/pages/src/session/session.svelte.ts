@@ -39,10 +39,7 @@ export class SessionState {
       {
         newest: async (cursor, limit) => (await get<"sandbox_events">(this.#path("events"), { newest_first: true, cursor, limit })) as unknown as Page,
         one: (ref) => this.#one(ref),
-        follow: (after) => {
-          live.stop();
-          live.follow(id, after);
-        },
+        follow: (after) => live.follow(id, after),
       },
       () => this.#changed(),
     );
@@ -68,7 +65,9 @@ export class SessionState {
     document.addEventListener("visibilitychange", seen);
     void this.load();
     const interval = setInterval(() => {
-      if (!document.hidden && !this.missing && !(this.ended && this.task?.ended_at)) void this.load();
+      if (document.hidden || this.missing) return;
+      if (live.connection === "waiting") live.refresh();
+      if (!(this.ended && this.task?.ended_at)) void this.load();
     }, INTERVAL);
     return () => {
       this.#stopped = true;

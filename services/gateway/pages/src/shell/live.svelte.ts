@@ -1,6 +1,7 @@
 /** The tab's one stream of events, and who receives them. */
 
 import { type Connection, type Listener, type LiveEvent, LiveStream } from "../api/live";
+import { PlacedStream } from "../api/places";
 import { SharedStream, type Stream } from "../api/shared";
 
 export interface Receiver {
@@ -31,37 +32,49 @@ class Live {
     this.#signedOut = action;
   }
 
-  /** Follow the whole project, or one sandbox behind a position. */
+  /** Follow the whole project, or one sandbox: behind a position, also if it is followed already. */
   follow(sandbox: string | null = null, after = ""): void {
     const url = sandbox === null ? PROJECT : `/sandboxes/${encodeURIComponent(sandbox)}/events/stream`;
-    if (this.#stream && this.#url === url) return;
-    this.stop();
+    if (this.#stream && this.#url === url && !after) return;
+    const placed = this.#url === url && this.#stream instanceof PlacedStream ? this.#stream : null;
+    if (!placed) this.stop();
     this.#url = url;
     this.connection = "connecting";
     let begun = false;
-    const refresh = (position: string) => {
-      for (const receiver of this.#receivers) receiver.refresh?.(position);
-    };
     const listener: Listener = {
       event: (event) => {
         for (const receiver of this.#receivers) receiver.event?.(event);
       },
       ready: (position) => {
-        if (!begun) refresh(position);
+        if (!begun) this.refresh(position);
         begun = true;
       },
       resync: (position) => {
         begun = true;
-        refresh(position);
+        this.refresh(position);
       },
       state: (state) => {
         this.connection = state;
         if (state === "signed-out") this.#signedOut();
+        if (state === "missing") this.#stream?.close(); // it needs no place any more
       },
     };
     const open = (own: Listener, position: string) => new LiveStream(url, own, position);
     // All tabs of a project share a stream; the events of one sandbox are read behind the position that its page has.
-    this.#stream = sandbox === null ? new SharedStream(`sandherd ${this.audience}`, listener, open) : open(listener, after);
+    if (placed) placed.reopen(() => open(listener, after));
+    else if (sandbox === null) this.#stream = new SharedStream(`sandherd ${this.audience}`, listener, open);
+    else this.#stream = new PlacedStream(() => open(listener, after), () => this.#wait());
+  }
+
+  /** There is no stream meanwhile: what is stored can be read. */
+  #wait(): void {
+    this.connection = "waiting";
+    this.refresh();
+  }
+
+  /** Let all read the state again, without a position of a stream. */
+  refresh(position = ""): void {
+    for (const receiver of this.#receivers) receiver.refresh?.(position);
   }
 
   get stopped(): boolean {

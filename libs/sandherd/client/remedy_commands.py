@@ -1,0 +1,45 @@
+"""The commands for what services suggest: a service does not know whether its reply is read in a terminal."""
+
+import re
+from typing import Final
+
+_NAME: Final = r"([\w][\w./-]*\w)"
+REMEDY_COMMANDS: Final = {
+    "change project NAME": "projects set NAME",
+    "check the herd": "doctor",
+    "compare branch NAME": "branches diff NAME",
+    "create a sandbox with an agent server": "sandboxes create --agent-server",
+    "create project NAME": "projects create NAME",
+    "delete a schedule that is not needed": "schedules delete",
+    "delete a secret that is not needed": "secrets delete",
+    "fetch branch NAME": "branches fetch NAME",
+    "list the branches": "branches list",
+    "list the commands of NAME": "events NAME --type agent.exec_started",
+    "list the dead letters": "dead list",
+    "list the sandboxes": "sandboxes list",
+    "list the schedules": "schedules list",
+    "list the secrets": "secrets list",
+    "list the tasks": "tasks list",
+    "list the tokens": "tokens list",
+    "open another pull request of branch NAME": "branches pr NAME",
+    "read the output of the agent of NAME": "logs NAME",
+    "read the trajectory of NAME": "trajectory NAME",
+    "resume sandbox NAME": "sandboxes resume NAME",
+    "revoke a session that is not needed": "tokens revoke",
+    "revoke a token that is not needed": "tokens revoke",
+    "revoke token NAME": "tokens revoke NAME",
+    "saved commits on branch NAME": "branches show NAME",
+    "terminate sandbox NAME": "sandboxes terminate NAME",
+}
+"""What remedies of services contain, by the command that does it. `NAME` is the name that the remedy has there."""
+
+
+def with_command(remedy: str) -> str:
+    """The remedy, with the command in parentheses after the words for it, unless it names one itself. Pure."""
+    if "`sandherd " in remedy:
+        return remedy
+    for phrase, command in REMEDY_COMMANDS.items():
+        if found := re.search(rf"\b{phrase.replace('NAME', _NAME)}", remedy):
+            named = command.replace("NAME", found.groups()[0] if found.groups() else "")
+            return f"{remedy[: found.end()]} (`sandherd {named}`){remedy[found.end() :]}"
+    return remedy
