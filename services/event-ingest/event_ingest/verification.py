@@ -64,10 +64,10 @@ def compare_totals(
     counted: Mapping[tuple[str, str, str], tuple[int, int, int]],
 ) -> Iterator[HistoryDifference]:
     """The differences of `sources`: by project, source and entity the number, the highest and the sum of sequences."""
-    nothing = (0, 0, 0)
+    none = (0, 0, 0)
     for key in sorted(stored.keys() | counted.keys()):
         columns = zip(
-            ("stored", "highest", "sequence_sum"), stored.get(key, nothing), counted.get(key, nothing), strict=True
+            ("stored", "highest", "sequence_sum"), stored.get(key, none), counted.get(key, none), strict=True
         )
         for column, value, wanted in columns:
             if value != wanted:
