@@ -45,7 +45,8 @@ SHOWN_ELSEWHERE = {
     "spawner.create_sandbox": {"SandboxSpec.agent_server", "SandboxSpec.sealed"},
 }
 SCHEDULED = dict.fromkeys(
-    ("spawner.set_schedule", "spawner.schedules", "spawner.pause_schedule"), SHOWN_ELSEWHERE["spawner.submit_task"]
+    ("spawner.set_schedule", "spawner.schedules", "spawner.pause_schedule", "spawner.submitted_task"),
+    SHOWN_ELSEWHERE["spawner.submit_task"],
 )
 """Requests and replies with the same task."""
 """What has an example of its own, among the harnesses or the specs: a command goes on from no session."""

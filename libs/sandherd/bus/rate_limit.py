@@ -40,9 +40,13 @@ class RateLimiter:
         self._expected: dict[Hashable, float] = {}
         """For each key, when its last message would have arrived at exactly the rate, in seconds."""
 
-    def excess(self, key: Hashable, at: float, cost: float = 1) -> float:
-        """Count a message stored at `at`. Returns by how many seconds it was too early; 0 within rate and burst."""
-        expected = max(self._expected.get(key, at), at) + cost * self._interval
+    def excess(self, key: Hashable, at: float, cost: float = 1, since: float | None = None) -> float:
+        """Count a message stored at `at`. Returns by how many seconds it was too early; 0 within rate and burst.
+
+        With `since`, `cost` is that of all messages between then and `at`.
+        """
+        start = at if since is None else since
+        expected = max(self._expected.get(key, start), start) + cost * self._interval
         self._expected[key] = expected
         if len(self._expected) > _PRUNE_AT:
             self._prune(at)

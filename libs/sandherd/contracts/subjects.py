@@ -101,6 +101,7 @@ TABLE: Final[tuple[Subject, ...]] = (
     _command(_P.MONITOR, "mute_rule", _CALLERS, "Mute a guardian rule for one sandbox."),
     _command(_P.MONITOR, "unmute_rule", _CALLERS, "Evaluate a muted rule again."),
     _request(_P.SPAWNER, "tasks", _CALLERS, "List current tasks."),
+    _request(_P.SPAWNER, "submitted_task", _GATEWAY, "Return what was submitted as a task."),
     _request(_P.SPAWNER, "sandboxes", _CALLERS, "List current sandboxes."),
     _request(_P.SPAWNER, "list_runtimes", _CALLERS, "List runtimes, profiles, harnesses and limits."),
     _request(_P.SPAWNER, "prune", frozenset({_P.OPERATOR}), "Compare the records with the runtimes' sandboxes, now."),

@@ -22,6 +22,9 @@ from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
+MAX_UNREAD: Final = 16_384
+"""Maximum of requests of one kind that were received and not read: further ones are dropped, which delays no other kind.
+A requester repeats them, as after a loss of its connection."""
 _log: Final = logs.get("requests")
 
 
@@ -102,7 +105,7 @@ class RequestRouter:
         broker = HerdBroker(bus)
         for request_type, (handle, lane) in self._answers.items():
             template = BY_NAME[f"request.{request_type}"].template
-            subscriber = broker.subscriber(template, queue=queue, no_reply=True)
+            subscriber = broker.subscriber(template, queue=queue, no_reply=True, pending_msgs_limit=MAX_UNREAD)
             subscriber(self._scheduler.receiver(lane, request_type, self._processing(request_type, handle)))
         return broker
 

@@ -53,6 +53,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("broker not reachable, retrying", "The first connection to the broker failed.", _BROKER),
         _warning("files of TLS not reloaded", "The previous ones are used.", "Check NATS_CA, NATS_CERT and NATS_KEY."),
         _warning("broker connection error", "The client library reported an error and continues.", _BROKER),
+        _warning(
+            "received messages dropped, too many wait",
+            "More messages of a kind arrived than this process handles; requesters repeat theirs.",
+            "See which sandbox or client publishes most: `sandherd doctor`.",
+        ),
         _error("broker denied permission", "The credential does not allow a subject.", "Create the credentials again."),
         _error(
             "broker connection closed permanently", "The broker refused further connections; the process ends.", _BROKER

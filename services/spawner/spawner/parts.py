@@ -9,6 +9,7 @@ from sandherd.bus.identity import Minter
 from sandherd.bus.lease import Lease
 from sandherd.contracts.requests import (
     AskCredential,
+    AskSubmittedTask,
     DeleteSecret,
     ListSecrets,
     LiveSandboxes,
@@ -70,7 +71,9 @@ class Core:
 
 
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
-    **dict.fromkeys((AskCredential, LiveTasks, LiveSandboxes, Prune, SetSecret, ListSecrets, DeleteSecret), 1),
+    **dict.fromkeys(
+        (AskCredential, LiveTasks, LiveSandboxes, AskSubmittedTask, Prune, SetSecret, ListSecrets, DeleteSecret), 1
+    ),
     **projects.ANSWERED,
     **branches.ANSWERED,
     **pull_requests.ANSWERED,
@@ -113,6 +116,7 @@ def make_parts(
             AskCredential: credentials.grant,
             LiveTasks: questions.tasks,
             LiveSandboxes: questions.sandboxes,
+            AskSubmittedTask: questions.submitted,
             Prune: pruning.prune,
             SetSecret: secrets.set_secret,
             ListSecrets: secrets.list_secrets,

@@ -264,6 +264,15 @@ LETTER = {
     "dead_at": ago(80),
     "payload": '{"type": "agent.mess',
 }
+SPEC = {
+    "text": TASKS[5]["text"],
+    "harness": {"kind": "claude", "approvals": {"tools": {"Bash": "ask"}}},
+    "files": {"grammar.txt": "a = b\n"},
+    "secrets": {"TOKEN": "forge-token"},
+    "repository": {"url": "https://forge.example.com/shop/parser", "base": "main"},
+    "limits": {"memory_mb": 2048},
+    "labels": {"team": "web"},
+}
 SUBMITTED = {
     "events": [
         {
@@ -332,6 +341,7 @@ EXAMPLES: dict[str, Any] = {
     "/tasks": {"tasks": TASKS, "next_cursor": None},
     "/tasks/task-004": TASKS[3],
     "/tasks/task-006": TASKS[5],
+    "/tasks/task-006/submitted": {"task": "task-006", "spec": SPEC},
     "/search": {"hits": HITS, "next_cursor": None},
     "/statistics": STATISTICS,
     "/comparison": COMPARISON,

@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.integration.pages.conftest import new_tab, violations
-from tests.integration.pages.examples import EMPTY, EXAMPLES, TASKS
+from tests.integration.pages.examples import EMPTY, EXAMPLES, SPEC, TASKS
 from tests.integration.pages.gateway_double import GatewayDouble
 from tests.integration.pages.pictures import CHANGED, check_picture, differences, pictured_tab
 from tests.polling import eventually
@@ -14,7 +14,7 @@ from tests.polling import eventually
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SHOWN = {
     "/": "Add pagination to the search endpoint",
-    "/new?from=task-006": "Values of task-006",
+    "/new?from=task-006": "All values of task-006",
     "/approvals": "alembic upgrade head",
     "/approvals?state=decided": "granted",
     "/conductor": "app/models.py",
@@ -220,6 +220,19 @@ async def test_task_is_submitted_and_exported(double: GatewayDouble, tab: Page) 
         "text": "Count the <b>lines</b>", "harness": {"kind": "command", "argv": ["sh", "-c", "wc -l *"]},
         "files": {"a.txt": "one\n"}, "budget": {"cost_micro_usd": 500000},
     }  # fmt: skip
+
+
+async def test_task_is_run_again_with_all_that_was_submitted(double: GatewayDouble, tab: Page) -> None:
+    """Files, repository, limits and secrets by name are sent again; without a record, what the herd shows of it."""
+    double.replies["POST /tasks"] = {"name": "task-900"}
+    await open_page(tab, "/tasks/task-006", TASKS[5]["text"])
+    await tab.get_by_role("link", name="Run again").click()
+    await expect(tab.get_by_label("Further values")).to_contain_text('TOKEN: "forge-token"')
+    await tab.get_by_role("button", name="Submit").click()
+    await expect(tab).to_have_url(f"{double.url}/?q=task-900&state=all")
+    assert double.received[-1][2] == SPEC
+    double.replies["/tasks/task-006/submitted"] = 404
+    await open_page(tab, "/new?from=task-006", "Values of task-006. Its program")
 
 
 async def test_sign_in_by_a_link_and_by_a_token(double: GatewayDouble, tab: Page) -> None:

@@ -1,9 +1,14 @@
 """The next request of a lane, and a project's remaining budget."""
 
+import asyncio
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
+from sandherd.contracts.requests import Reply
 from sandherd.service.request_budget import Budget, Budgets
 from sandherd.service.request_queue import RequestLane, RequestQueue
+from sandherd.service.request_scheduler import RequestLimits, RequestScheduler
 
 
 def lane(at_once: int = 4, per_project: int = 2) -> RequestLane:
@@ -106,3 +111,23 @@ def test_unused_budget_does_not_accumulate() -> None:
     assert budgets.wait("alpha", 3600) == 0
     budgets.spend("alpha", 120, 0, 3600)
     assert budgets.wait("alpha", 3600) == 60
+
+
+async def test_flood_of_requests_lets_the_rest_of_the_service_run() -> None:
+    """The client library passes all requests that it has read without a pause, and a lease has to be renewed."""
+    message: Any = SimpleNamespace(path={"project": "alpha", "sandbox": "sbx-1"}, headers={}, raw_message=None)
+    scheduler = RequestScheduler(RequestLimits(10, Budget(60, 1000)), lambda *_reply: None)
+
+    async def never(_message: Any) -> Reply[Any]:
+        return await asyncio.get_running_loop().create_future()
+
+    receive = scheduler.receiver(lane(), "any", never)
+    await receive(message)  # the first one may pause: none was received before
+    turns: list[int] = []
+    asyncio.get_running_loop().call_soon(turns.append, 1)
+    for _ in range(100_000):
+        await receive(message)
+        if turns:
+            break
+    assert turns
+    await scheduler.close()

@@ -46,6 +46,18 @@ def test_rate_within_the_limit_is_no_excess() -> None:
     assert excesses([connection(1)], *([connection(1, 8000 + 800 * second)] for second in range(1, 3600))) == []
 
 
+def test_late_check_finds_a_flood_and_no_other() -> None:
+    """A spawner that was delayed compares what was sent meanwhile with what was permitted meanwhile."""
+    meter, permitted = FloodMeter(LIMITS), 8000 + 800 * 30
+    meter.evaluate([connection(1), connection(2, sandbox="sbx-b")], 0.0)
+    late = meter.evaluate([connection(1, permitted), connection(2, 40_000, sandbox="sbx-b")], 30.0)
+    assert [cut.key[1] for cut in late.cut_offs] == ["sbx-b"]
+    assert [row.number for row in late.closed] == [2], "at once, before its credentials are revoked"
+    clients = [connection(3, principal=Principal.CLIENT)], [connection(3, 3_500, principal=Principal.CLIENT)]
+    meter.evaluate(clients[0], 31.0)
+    assert meter.evaluate(clients[1], 61.0).closed == ()
+
+
 def test_messages_before_the_first_sample_do_not_count() -> None:
     """A restarted spawner does not take a month's messages for a second's."""
     assert excesses([connection(1, 10_000_000)], [connection(1, 10_000_100)]) == []

@@ -12,6 +12,7 @@ from spawner.tasks import decisions as of_task
 from spawner.tasks.record import TaskRecord
 from spawner.tasks.resolved_task import ResolvedTask
 from spawner.tasks.retry import retry_refusal, retry_requested
+from spawner.tasks.secrets import as_submitted
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -125,3 +126,13 @@ def test_task_with_a_redacted_value_is_not_rerun(field: str) -> None:
     assert refused.field == f"spec.{field}"
     unreadable = stored(ended.without_secret_part().model_copy(update={"sealed": "00"}))
     assert getattr(retry_refusal(unreadable, NOW, {"A": "the value"}), "field", None) == f"spec.{field}"
+
+
+def test_submitted_spec_has_no_secret_value() -> None:
+    """A user who submits a task again gets its names and files, but no value of a secret and no file that has one."""
+    task = secret_task(files={"a.txt": "plain", "b.txt": "has the value"}, secrets={"TOKEN": "forge-token"})
+    shown = as_submitted(task.spec)
+    assert (shown.env, shown.files, shown.secrets) == (
+        {"A": ""}, {"a.txt": "plain", "b.txt": ""}, {"TOKEN": "forge-token"},
+    )  # fmt: skip
+    assert "the value" not in shown.model_dump_json()

@@ -201,6 +201,7 @@ if TYPE_CHECKING:
         PurgeEvents,
         PurgeResult,
     )
+    from sandherd.contracts.requests.submitted_tasks import AskSubmittedTask, SubmittedTask
     from sandherd.contracts.requests.subscriptions import (
         AskSubscriptions,
         Subscribe,
@@ -277,6 +278,7 @@ _NAMES: Final = {
     "StatisticsList",
     "stream_admin": "ConsumerCreated ConsumerDeleted CreateConsumer DeadDeleted DeleteConsumer DeleteDead "
     "PurgeArtifacts PurgeEvents PurgeResult",
+    "submitted_tasks": "AskSubmittedTask SubmittedTask",
     "subscriptions": "AskSubscriptions Subscribe Subscription SubscriptionList Unsubscribe UnsubscribeResult",
     "terminal": "INPUT_BYTES InputAccepted TerminalSize",
     "tokens": "CreateCode CreateSession CreateToken EndSession ListTokens RevokeToken SignIn "

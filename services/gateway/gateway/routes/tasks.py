@@ -14,7 +14,15 @@ from sandherd.client.errors import HerdError, made
 from sandherd.contracts.commands import CancelTask, RetryTask, TaskSpec
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.requests import Catalogue, ListRuntimes, Profile, TaskList, TaskView
+from sandherd.contracts.requests import (
+    AskSubmittedTask,
+    Catalogue,
+    ListRuntimes,
+    Profile,
+    SubmittedTask,
+    TaskList,
+    TaskView,
+)
 from sandherd.contracts.requests.live import TaskFilter
 from sandherd.contracts.states import TASK_ENDED, TaskState
 
@@ -67,6 +75,15 @@ async def catalogue(session: Reader) -> Catalogue:
 async def get_task(request: Request, session: Reader, task: Name) -> Response:
     """A task in its current or final state, with an `ETag` for `If-None-Match`, and for `If-Match` of commands."""
     return tagged(request, await session.herd.task(task))
+
+
+@router.get("/tasks/{task}/submitted", response_model_exclude_defaults=True)
+async def submitted_task(session: Worker, task: Name) -> SubmittedTask:
+    """What was submitted as a task, to submit it again: without values of secrets, and only for a time after it ended.
+
+    Its variables with secret values are empty, and so are files that contain one or are not stored any more.
+    """
+    return await session.herd.connection.request(AskSubmittedTask(task=task))
 
 
 @router.post("/tasks/{task}/cancel", status_code=202, response_model=Accepted)

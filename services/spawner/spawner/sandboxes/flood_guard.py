@@ -30,11 +30,10 @@ from spawner.sandboxes.abused_credentials import AbusedCredentials
 from spawner.sandboxes.command_backlog import CommandBacklog
 from spawner.sandboxes.credentials import Revoke
 from spawner.sandboxes.fenced_writes import LeaseState
-from spawner.sandboxes.flood_limits import CutOff, Excess, FloodLimits, FloodMeter, FloodResult
+from spawner.sandboxes.flood_limits import CHECK_SECONDS, PEOPLE, CutOff, Excess, FloodLimits, FloodMeter, FloodResult
 from spawner.sandboxes.reconciler import FOR_NOW, SandboxReconciler
 from spawner.sandboxes.record import SandboxRecord
 
-CHECK_SECONDS: Final = 1.0
 _FOREVER: Final = timedelta(days=7)
 """For a token without an expiry: no token of a sandbox is valid for longer."""
 _log: Final = logs.get("flood_guard")
@@ -76,6 +75,8 @@ class FloodGuard:
         """Projects whose waiting commands use more than their share of COMMANDS."""
         self._cut: set[str] = set()
         """Sandboxes that were cut off by this replica: their events need no handling."""
+        self._unfinished: dict[tuple[str, str], CutOff] = {}
+        """What is to be repeated, also if the flood has ended meanwhile."""
 
     def was_cut_off(self, delivery: Delivery) -> bool:
         """Whether an event was published by a sandbox that was cut off: it changes nothing, and there may be many."""
@@ -96,12 +97,9 @@ class FloodGuard:
             await run_until_first(self._check_connections(table), self._check_backlog())
 
     async def _check_connections(self, table: BrokerConnections) -> None:
-        meter, held = FloodMeter(self._limits), False
+        meter = FloodMeter(self._limits)  # also of what was sent while the lease was lost, as a flood may cause that
         while True:
-            if self._lease.held and not held:
-                meter = FloodMeter(self._limits)
-            held = self._lease.held
-            if held:
+            if self._lease.held:
                 await self._check(table, meter)
             await asyncio.sleep(CHECK_SECONDS)
 
@@ -129,17 +127,21 @@ class FloodGuard:
             await self._abused.enforce(judgement.abuses, connections, self._live.now())
         except FOR_NOW as error:
             _log.warning("credential of a user not revoked, retrying", error=repr(error))
-        for found in (*judgement.cut_offs, *self._reported()):
+        self._unfinished |= {found.key: found for found in (*judgement.cut_offs, *self._reported())}
+        for key, found in list(self._unfinished.items()):
             try:
                 await self.cut_off(found)
             except FOR_NOW as error:
-                _log.warning("flooding sandbox not disconnected, retrying", sandbox=found.key[1], error=repr(error))
+                _log.warning("flooding sandbox not disconnected, retrying", sandbox=key[1], error=repr(error))
+            else:
+                del self._unfinished[key]
 
     async def _close(self, table: BrokerConnections, judgement: FloodResult) -> None:
         for project in judgement.flooded:
             _log.warning("flooding clients disconnected", project=project)
         for connection in judgement.closed:
-            self._live.meters.count("sandherd_connections_closed_total")
+            if connection.user.principal in PEOPLE:
+                self._live.meters.count("sandherd_connections_closed_total")
             with suppress(*FOR_NOW):  # the next check finds it again
                 await table.close(connection)
 

@@ -16,6 +16,8 @@ from sandherd.contracts.principals import Principal
 
 SANDBOXES: Final = frozenset({Principal.WORKER, Principal.JOINER})
 PEOPLE: Final = frozenset({Principal.CLIENT, Principal.SUBSCRIBER, Principal.OPERATOR})
+CHECK_SECONDS: Final = 1.0
+"""The time between two checks."""
 BURST_SECONDS: Final = 10.0
 """Burst of a sandbox, in seconds of its rate."""
 CONNECTION_COST: Final = 50
@@ -116,24 +118,31 @@ class FloodMeter:
         """For each public key of a user, when it had too many connections, and how many."""
         self._known: dict[tuple[str, int], tuple[int, int]] | None = None
         """For each connection, what it had sent at the last check; None before the first."""
+        self._checked_at: float | None = None
+        """When the last check was, in seconds; None before the first."""
 
     def evaluate(
         self, connections: Sequence[BrokerConnection], now: float, over_share: Collection[str] = ()
     ) -> FloodResult:
         """What is too much. `now` is in seconds; what was sent before the first check is not counted.
 
+        A check may be late by any time, which permits as much more as the rate allows in that time.
         `over_share` are the projects whose waiting commands use too much space.
         """
+        since = now if self._checked_at is None else min(now, self._checked_at + CHECK_SECONDS)
+        self._checked_at = now
         deltas = self._deltas(connections)
         sent = _by_sandbox(deltas)
-        noisy = self._noisy(sent, now)
+        noisy = self._noisy(sent, since, now)
         crowded = {key: Excess.CONNECTIONS for key, of in sent.items() if _too_many(of.connections)}
         cut_offs = tuple(self._cut_off(key, excess, sent[key]) for key, excess in {**noisy, **crowded}.items())
         clients = [delta for delta in deltas if delta.row.user.principal is Principal.CLIENT]
-        flooding = [*self._flooding_clients(clients, now), *_publishing(clients, over_share)]
+        flooding = [*self._flooding_clients(clients, since, now), *_publishing(clients, over_share)]
         crowds = self._crowds(connections)
         surplus = [row for rows in crowds for row in rows[self._limits.person_connections :]]
-        closed = dict.fromkeys((*surplus, *flooding))
+        # Closing needs the broker only, and no stream, which may respond late while a service is flooded with requests.
+        cut = [row for found in cut_offs for row in _busiest(sent[found.key].connections)]
+        closed = dict.fromkeys((*surplus, *flooding, *cut))
         flooded = frozenset(row.user.project for row in flooding)
         return FloodResult(cut_offs, tuple(closed), tuple(self._abuses(crowds, now)), flooded)
 
@@ -142,29 +151,29 @@ class FloodMeter:
         self._known = {(row.server, row.number): (row.messages, row.bytes) for row in connections}
         return [_delta(row, known) for row in connections]
 
-    def _flooding_clients(self, clients: Sequence[_Delta], now: float) -> Iterable[BrokerConnection]:
+    def _flooding_clients(self, clients: Sequence[_Delta], since: float, now: float) -> Iterable[BrokerConnection]:
         """The open connections of the credential that published most, in each project whose clients are too fast."""
         of: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for delta in clients:
             of[delta.row.user.project][delta.row.user.public_key] += delta.messages
         for project, credentials in of.items():
             total = credentials.total()
-            if total and self._clients.excess(project, now, total):
+            if total and self._clients.excess(project, now, total, since):
                 self._clients.forget(project)  # closing them is all there is to it: they begin anew
                 loudest = credentials.most_common(1)[0][0]
                 yield from (delta.row for delta in clients if delta.row.user.public_key == loudest and delta.row.open)
 
-    def _noisy(self, sent: dict[Key, _Sent], now: float) -> dict[Key, Excess]:
+    def _noisy(self, sent: dict[Key, _Sent], since: float, now: float) -> dict[Key, Excess]:
         found: dict[Key, Excess] = {}
         totals: Counter[str] = Counter()
         for key, of in sent.items():
             totals[key[0]] += of.messages
-            if self._bytes.excess(key, now, of.bytes):
+            if self._bytes.excess(key, now, of.bytes, since):
                 found[key] = Excess.BYTES
-            if self._messages.excess(key, now, of.messages):
+            if self._messages.excess(key, now, of.messages, since):
                 found[key] = Excess.MESSAGES
         for project, total in totals.items():
-            if total and self._projects.excess(project, now, total):
+            if total and self._projects.excess(project, now, total, since):
                 loudest = max((key for key in sent if key[0] == project), key=lambda key: sent[key].messages)
                 found.setdefault(loudest, Excess.PROJECT_MESSAGES)
         return found
@@ -214,6 +223,11 @@ def _by_sandbox(deltas: Iterable[_Delta]) -> dict[Key, _Sent]:
         sent.messages += delta.messages
         sent.bytes += delta.bytes
     return found
+
+
+def _busiest(connections: Iterable[BrokerConnection]) -> list[BrokerConnection]:
+    """As many as a sandbox may have: the revocation, which follows, closes any number at once."""
+    return sorted(connections, key=lambda row: row.messages, reverse=True)[:MAX_SANDBOX_CONNECTIONS]
 
 
 def _publishing(clients: Iterable[_Delta], projects: Collection[str]) -> Iterable[BrokerConnection]:

@@ -10,15 +10,26 @@ from typing import Any, Final, Generic, TypeVar
 
 from sandherd.contracts.labels import matches
 from sandherd.contracts.names import FLEET
-from sandherd.contracts.requests import LiveSandboxes, LiveTasks, SandboxList, SandboxView, TaskList, TaskView
+from sandherd.contracts.requests import (
+    AskSubmittedTask,
+    LiveSandboxes,
+    LiveTasks,
+    SandboxList,
+    SandboxView,
+    SubmittedTask,
+    TaskList,
+    TaskView,
+)
 from sandherd.contracts.requests.live import SortOrder
 from sandherd.contracts.states import TaskState
 from sandherd.service.cursors import read_cursor, write_cursor
 from sandherd.service.service import IncomingRequest
 from spawner.live_state import LiveState, sandbox_key, task_key
+from spawner.records.availability import unknown
 from spawner.records.record import IndexEntry
 from spawner.tasks.queue import Queue
 from spawner.tasks.record import TaskFacts
+from spawner.tasks.secrets import as_submitted
 
 QueryT = TypeVar("QueryT", LiveTasks, LiveSandboxes)
 ViewT = TypeVar("ViewT", TaskView, SandboxView)
@@ -57,6 +68,14 @@ class LiveQueries:
             return TaskList(tasks=[self._explained(view) for view in whole])
         page = _page(wanted, task_position, incoming)
         return TaskList(tasks=[self._explained(view) for view in page.views], next_cursor=_cursor(page, incoming))
+
+    async def submitted(self, incoming: IncomingRequest[AskSubmittedTask]) -> SubmittedTask:
+        """What was submitted as a task. Raises `ContractError` (`not_found`)."""
+        task = incoming.request.task
+        held = await self._live.tasks.load(f"{incoming.project}.{task}")
+        if held is None:
+            raise unknown("task", incoming.project, task)
+        return SubmittedTask(task=task, spec=as_submitted(held.record.spec))
 
     async def sandboxes(self, incoming: IncomingRequest[LiveSandboxes]) -> SandboxList:
         """The sandboxes of a project, or of all projects."""

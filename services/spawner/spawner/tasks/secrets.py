@@ -36,6 +36,11 @@ def without_secrets(spec: TaskSpec, *, with_files: bool = False) -> TaskSpec:
     )
 
 
+def as_submitted(spec: TaskSpec) -> TaskSpec:
+    """The spec for a user who submits it again: without values of secrets, also sealed ones."""
+    return without_secrets(spec, with_files=True).model_copy(update={"sealed": None})
+
+
 def fields_with_secrets(spec: TaskSpec) -> tuple[str, ...]:
     """Names of the fields, other than its own variable, that contain a secret's value: erasing it damages them."""
     plain = {name: text for name, text in spec.env.items() if name not in spec.secret_env}

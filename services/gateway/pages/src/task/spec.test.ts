@@ -1,4 +1,5 @@
 import { expect, it } from "vitest";
+import { againOf } from "./again";
 import { argvOf, commandOf, EMPTY, formOf, problemsOf, specOf, yamlOf } from "./spec";
 
 const form = {
@@ -41,4 +42,32 @@ it("says what is wrong, and begins with an earlier task", () => {
     { task: "cut off no more", labels: { team: "web", "sandherd/batch": "b" } },
   );
   expect([earlier.text, earlier.repository, earlier.labels, earlier.priority, earlier.attempts]).toEqual(["cut off no more", "", "team=web", "low", ""]);
+});
+
+it("begins with all that was submitted as an earlier task, and submits the same", () => {
+  const spec = {
+    text: "cut", harness: { kind: "claude", model: "sonnet", max_turns: 9, approvals: { tools: { Bash: "ask", Read: "allow" }, otherwise: "deny" } },
+    runtime: "docker", image: "agents:1", env: { LANG: "C" }, secrets: { TOKEN: "forge-token" }, files: { "a.txt": "hi" },
+    repository: { url: "https://forge.example/a/b", base: "main", pull_request: { open: "draft", reviewers: ["ada"] } },
+    depends_on: ["task-1"], retry: { max_attempts: 3, first_delay_seconds: 2 }, attempt_seconds: 90, labels: { team: "web" },
+    limits: { memory_mb: 512, processes: 64 }, budget: { cost_micro_usd: 500_000, tokens: 9 }, priority: "high",
+  };
+  const { form: earlier, missing } = againOf(spec);
+  expect([missing, specOf(earlier)]).toEqual([[], spec]);
+  expect(specOf({ ...earlier, tokens: "", harness: "acp", program: "run it", repository: "", further: { ...earlier.further, image: "b" } })).toMatchObject({
+    budget: { cost_micro_usd: 500_000 }, harness: { kind: "acp", argv: ["run", "it"] }, image: "b",
+  });
+  for (const argv of [["make", "test"], ["sh", "-c", "a && b"], ["python3", "-c", "print('x y')"]]) {
+    const harness = specOf(againOf({ text: "t", harness: { kind: "command", argv } }).form).harness as { argv: string[] };
+    expect([argv, ["sh", "-c", "python3 -c 'print('\\''x y'\\'')'"]]).toContainEqual(harness.argv);
+  }
+});
+
+it("names what is not stored of an earlier task, and leaves it out", () => {
+  const { form: earlier, missing } = againOf({
+    text: "t", harness: { argv: ["true"] }, env: { KEY: "", A: "1" }, secret_env: ["KEY"], files: { "b.py": "" },
+    repository: { url: "local:shop", base: "main" }, work: { artifact: "upl-1" }, deadline: "2026-01-01T00:00:00Z", labels: { "sandherd/batch": "b" },
+  });
+  expect(missing).toEqual(["the value of KEY", "the file b.py", "its local repository", "its work", "its deadline"]);
+  expect(specOf(earlier)).toEqual({ text: "t", harness: { kind: "command", argv: ["true"] }, env: { A: "1" } });
 });

@@ -2,6 +2,9 @@
 
 import type { TaskBody } from "../api/schema";
 
+export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
+export type Fields = { [name: string]: Json };
+
 export interface Form {
   text: string;
   harness: string;
@@ -25,16 +28,15 @@ export interface Form {
   tokens: string;
   turns: string;
   labels: string;
+  /** Fields of an earlier task that the form has no input for, such as its secrets by name: they are submitted, too. */
+  further: Fields;
 }
 
 export const EMPTY: Form = {
   text: "", harness: "", model: "", program: "", runtime: "", profile: "", repository: "", base: "", pullRequest: "",
   files: [], dependsOn: "", priority: "normal", attempts: "", attemptMinutes: "", memory: "", cores: "", ask: "", deny: "",
-  cost: "", tokens: "", turns: "", labels: "",
+  cost: "", tokens: "", turns: "", labels: "", further: {},
 };
-
-type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
-type Fields = { [name: string]: Json };
 
 /** The words of a text: separated by spaces or commas. */
 export function wordsOf(text: string): string[] {
@@ -92,6 +94,27 @@ export function argvOf(program: string): string[] {
   return ["sh", "-c", text];
 }
 
+/** What an earlier task had beyond the inputs, as far as it fits: options belong to one kind of agent. */
+function furtherOf({ further, harness, repository }: Form): Fields {
+  const { harness: options, repository: choices, ...rest } = further;
+  const fits = isPart(options) && options["kind"] === harness;
+  return filled({ ...rest, harness: fits ? options : undefined, repository: repository ? choices : undefined });
+}
+
+/** Both, where the second has a field in both. */
+function merged(further: Fields, fields: Fields): Fields {
+  const found: Fields = { ...further };
+  for (const [name, value] of Object.entries(fields)) {
+    const before = further[name];
+    found[name] = isPart(before) && isPart(value) ? merged(before, value) : value;
+  }
+  return found;
+}
+
+export function isPart(value: Json | undefined): value is Fields {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
 /** The request that submits the task. */
 export function specOf(form: Form): TaskBody {
   const fields = filled({
@@ -109,10 +132,10 @@ export function specOf(form: Form): TaskBody {
     budget: filled({ cost_micro_usd: numeric(form.cost, 1_000_000), tokens: numeric(form.tokens), turns: numeric(form.turns) }),
     labels: Object.fromEntries(wordsOf(form.labels).map((label) => label.split(/=(.*)/s).slice(0, 2) as [string, string])),
   });
-  return fields as unknown as TaskBody;
+  return merged(furtherOf(form), fields) as unknown as TaskBody;
 }
 
-/** The form of an earlier task, from its view and its event `task.submitted`. What they do not have stays empty. */
+/** The form of an earlier task that has no record any more, from its view and its event `task.submitted`. What they do not have stays empty. */
 export function formOf(task: Fields, submitted: Fields): Form {
   const text = (name: string, from: Fields = task) => (typeof from[name] === "string" ? (from[name] as string) : "");
   const labels = Object.entries((submitted["labels"] ?? {}) as Fields).filter(([name]) => !name.startsWith("sandherd/"));
@@ -137,7 +160,7 @@ export function yamlOf(spec: TaskBody): string {
   return `tasks:\n  - ${yaml(task, 4).trimStart()}\n`;
 }
 
-function yaml(value: Fields, indent: number): string {
+export function yaml(value: Fields, indent: number): string {
   const space = " ".repeat(indent);
   return Object.entries(value)
     .map(([name, one]) => {
@@ -153,7 +176,7 @@ function scalar(value: Json): string {
   return Array.isArray(value) ? `[${value.map(scalar).join(", ")}]` : JSON.stringify(value);
 }
 
-function quoted(text: string): string {
+export function quoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
