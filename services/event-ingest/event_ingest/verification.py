@@ -63,12 +63,15 @@ def compare_totals(
     stored: Mapping[tuple[str, str, str], tuple[int, int, int]],
     counted: Mapping[tuple[str, str, str], tuple[int, int, int]],
 ) -> Iterator[HistoryDifference]:
-    """The differences of `sources`: by project, source and entity the number, the highest and the sum of sequences."""
-    nothing = (0, 0, 0)
+    """The differences of `sources`: by project, source and entity the number, the highest and the sum of sequences.
+
+    Fewer events than were counted are no difference: totals stay when days are dropped.
+    """
+    none = (0, 0, 0)
     for key in sorted(stored.keys() | counted.keys()):
-        columns = zip(
-            ("stored", "highest", "sequence_sum"), stored.get(key, nothing), counted.get(key, nothing), strict=True
-        )
+        if stored.get(key, none)[0] > counted.get(key, none)[0]:
+            continue
+        columns = zip(("stored", "highest", "sequence_sum"), stored.get(key, none), counted.get(key, none), strict=True)
         for column, value, wanted in columns:
             if value != wanted:
                 yield _difference("sources", key, column, value, wanted)
