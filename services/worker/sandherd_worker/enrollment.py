@@ -16,8 +16,9 @@ from typing import Final
 import nkeys
 
 from sandherd.backoff import Backoff
-from sandherd.bus.connection import Bus, BusError, ConnectionCallbacks, Identity, RefusedError, read_reply
+from sandherd.bus.connection import Bus, BusError, ConnectionCallbacks, Identity, RefusedError
 from sandherd.bus.identity import bearer
+from sandherd.bus.replies import read_reply
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, run_until_first
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import AskCredential, CredentialGrant

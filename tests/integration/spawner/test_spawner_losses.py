@@ -14,8 +14,9 @@ from uuid import uuid4
 import pytest
 
 from sandherd import processes
-from sandherd.bus.connection import Bus, BusError, Identity, RefusedError, read_reply
+from sandherd.bus.connection import Bus, BusError, Identity, RefusedError
 from sandherd.bus.identity import Key, KeyKind, bearer
+from sandherd.bus.replies import read_reply
 from sandherd.contracts.commands import CancelTask
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import Code

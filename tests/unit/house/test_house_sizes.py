@@ -43,6 +43,7 @@ LARGE = {
     "libs/sandherd/client/__init__.py": "one list: every exported name, and its module",
     "services/monitor/monitor/normalisation.py": "one table: what differs by chance, and where it is searched for",
     "services/monitor/monitor/rules/error_streak.py": "one rule: its thresholds, its part, its fold and its decision",
+    "services/spawner/spawner/sandboxes/flood_limits.py": "one set: what each connection may send, and what is cut off",
     "libs/sandherd/contracts/subjects.py": "one table: every subject, and who says and hears it",
 }
 """Files over the usual size, and why each is one."""

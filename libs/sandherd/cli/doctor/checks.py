@@ -43,10 +43,9 @@ async def examine(context: Context, now: datetime) -> list[Check]:
     # A service that does not reply over the broker may still report the reason over HTTP.
     silent = sorted(context.services.keys() - replied)
     found += await asyncio.gather(*(_service(f"{name} by HTTP", context.services[name]) for name in silent))
-    if not replied:
-        found.append(await _clock(context))
-    found += check_agent_sdks(context.toolchains or context.home / "toolchains")
-    return found + disks(context.home) + check_exits(context.home) + check_unpublished(context.home)
+    found += [] if replied else [await _clock(context)]
+    sdks = check_agent_sdks(context.toolchains or context.home / "toolchains")
+    return found + sdks + disks(context.home) + check_exits(context.home) + check_unpublished(context.home)
 
 
 def credential(context: Context, now: datetime) -> Check:

@@ -1,0 +1,25 @@
+"""Counts received messages that were dropped, as too many of their subscription waited."""
+
+from typing import Final
+
+import nats.errors
+
+from sandherd.telemetry import logs
+
+_FACTOR: Final = 10
+_log: Final = logs.get("bus")
+
+
+class DroppedMessages:
+    """The messages of one connection that were dropped."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._logged_at = 1
+
+    def add(self, error: nats.errors.SlowConsumerError) -> None:
+        """Count one. The 1st, the 10th, the 100th and so on is logged: a flood must not fill the log."""
+        self.count += 1
+        if self.count == self._logged_at:
+            self._logged_at *= _FACTOR
+            _log.warning("received messages dropped, too many wait", subject=error.subject, dropped=self.count)
