@@ -15,6 +15,7 @@ from sandherd.bus import shutdown
 from sandherd.bus.api_subjects import API
 from sandherd.bus.auth.connection_identity import Identity
 from sandherd.bus.auth.tls import TlsFiles
+from sandherd.bus.dropped_messages import DroppedMessages
 from sandherd.bus.errors import (
     BusError,
     ConnectionLostError,
@@ -61,7 +62,6 @@ __all__ = [
 
 _NO_RESPONDER_RETRY: Final = 0.05
 _CHECK_INTERVAL: Final = 1.0
-_FACTOR: Final = 10
 _CONNECT_SECONDS: Final = 6.0
 """The time for one connect to each server: the connection, its TLS handshake and the server's reply."""
 
@@ -87,11 +87,8 @@ class Bus:
         self.ids = DerivedIds(b"")
         self.client = TlsClient(tls_required=False)
         self.api = API
-        self.reconnects = 0
-        self.violations = 0
-        self.dropped = 0
-        """Received messages that were dropped, as too many of their subscription waited."""
-        self._dropped_logged_at = 1
+        self.reconnects = self.violations = 0
+        self._dropped = DroppedMessages()
         self._attempt = 0
         self._closing = True
         self._watch = watch
@@ -368,23 +365,13 @@ class Bus:
             _log.warning("files of TLS not reloaded", error=str(error))
 
     async def _on_error(self, error: Exception) -> None:
-        self._failure = error
-        text = str(error)
+        self._failure, text = error, str(error)
         if "permissions violation" in text.lower():
             self.violations += 1
             self._watch.violated(text)
             _log.error("broker denied permission", error=text)
-        elif isinstance(error, nats.errors.SlowConsumerError):
-            self._count_drop(error)
-        elif not self._closing:
+        elif not self._dropped.include(error) and not self._closing:
             _log.warning("broker connection error", error=repr(error))
-
-    def _count_drop(self, error: nats.errors.SlowConsumerError) -> None:
-        """Log the 1st, the 10th, the 100th message that was dropped, and so on: a flood must not fill the log."""
-        self.dropped += 1
-        if self.dropped == self._dropped_logged_at:
-            self._dropped_logged_at *= _FACTOR
-            _log.warning("received messages dropped, too many wait", subject=error.subject, dropped=self.dropped)
 
     async def _until_connected(self) -> None:
         """Wait until the connection is established again, or closed permanently."""

@@ -39,6 +39,7 @@ LARGE = {
     "services/spawner/spawner/repositories/mirrors.py": "one class: how each part of a checkout gets into a mirror",
     "services/spawner/spawner/repositories/mirror.py": "one class: every use of git on a repository",
     "libs/sandherd/contracts/events/monitor.py": "one domain: every event of the monitor",
+    "services/spawner/spawner/sandboxes/flood_limits.py": "one decision: who publishes or connects too much",
     "services/monitor/monitor/interventions.py": "one subject: what happens to an intervention after its decision",
     "libs/sandherd/client/__init__.py": "one list: every exported name, and its module",
     "services/monitor/monitor/normalisation.py": "one table: what differs by chance, and where it is searched for",
