@@ -3,6 +3,7 @@
 Its workers are the real ones, begun by a few lines that let some end at once, and some be killed at work.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -54,6 +55,7 @@ async def open_unlucky(settings: Settings) -> Sequence[Runtime]:
 
 if __name__ == "__main__":
     # Waiting for a dead one's lease is all that the test would do otherwise.
-    service = compose(load().settings, runtimes=open_unlucky, lease_seconds=1.0)
+    lease = float(os.environ.get("HERD_LEASE_SECONDS", "1"))
+    service = compose(load().settings, runtimes=open_unlucky, lease_seconds=lease)
     logs.configure("spawner", "info")
     uvloop.run(service.run())

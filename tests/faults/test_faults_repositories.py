@@ -75,7 +75,7 @@ async def test_killed_spawners_lose_no_commit_and_create_no_branch_twice(
             await eventually(
                 lambda: killing.done() or all(ended & set(person.types(name)) for name in names), seconds=900
             )
-        await spawners.start()
+        await spawners.settle()
 
         views: list[BranchView] = []
 

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
         FileRead,
         FileVersion,
         FileWritten,
+        HistoryHold,
+        HistoryStatus,
         MonitorReport,
         MonitorView,
         OutputChunk,
@@ -125,6 +127,8 @@ __all__ = [
     "FileWritten",
     "Herd",
     "HerdError",
+    "HistoryHold",
+    "HistoryStatus",
     "LeftOut",
     "ListPage",
     "LocalRepository",
@@ -230,7 +234,7 @@ _NAMES: Final = {
     "sandherd.contracts.records": "AccessRole",
     "sandherd.contracts.requests": "AgentServerView ApprovalList Audit BranchList BranchView BudgetList Catalogue "
     "DeadLetter DeadLetters ExecOutput "
-    "ExecState FileList FileRead FileWritten MonitorReport MonitorView OutputChunk "
+    "ExecState FileList FileRead FileWritten HistoryHold HistoryStatus MonitorReport MonitorView OutputChunk "
     "ProjectField ProjectView PruneResult RequeueResult "
     "SandboxView ScheduleDeleted ScheduleList ScheduleTriggered ScheduleView SecretDeleted "
     "SecretList SecretView StoredEvent Subscription SubscriptionList TaskView TerminalSize TokenList TokenView "

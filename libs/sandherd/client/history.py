@@ -92,6 +92,13 @@ class HistoryOperations:
         names = checked_name(first, "first"), checked_name(second, "second")
         return await self.connection.request(requests.AskComparison(first=names[0], second=names[1]), timeout=SECONDS)
 
+    async def verify_history(self, sandbox: str | None = None) -> "AsyncIterator[requests.Verification]":
+        """The differences between the history's tables and its events, of a sandbox or of all, by page."""
+        name = None if sandbox is None else checked_name(sandbox, "sandbox")
+        question = made(requests.AskVerification, sandbox=name)
+        async for page in queries.pages(partial(self.connection.request, timeout=SECONDS), question):
+            yield page
+
     async def search(
         self,
         text: str,

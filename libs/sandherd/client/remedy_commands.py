@@ -38,8 +38,8 @@ def with_command(remedy: str) -> str:
     """The remedy, with the command in parentheses after the words for it, unless it names one itself. Pure."""
     if "`sandherd " in remedy:
         return remedy
-    for words, command in REMEDY_COMMANDS.items():
-        if found := re.search(rf"\b{words.replace('NAME', _NAME)}", remedy):
+    for phrase, command in REMEDY_COMMANDS.items():
+        if found := re.search(rf"\b{phrase.replace('NAME', _NAME)}", remedy):
             named = command.replace("NAME", found.groups()[0] if found.groups() else "")
             return f"{remedy[: found.end()]} (`sandherd {named}`){remedy[found.end() :]}"
     return remedy

@@ -165,6 +165,7 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.EVENT_INGEST, "search", _CALLERS, "Search the texts of events."),
     _request(_P.EVENT_INGEST, "file_versions", _CALLERS, "List the versions of files that an agent has changed."),
     _request(_P.EVENT_INGEST, "audit", _CALLERS, "Check whether events are missing."),
+    _request(_P.EVENT_INGEST, "verification", _CALLERS, "Compare the history's tables with its events."),
     _request(_P.EVENT_INGEST, "output", _CALLERS, "Return the terminal output of a sandbox."),
     _request(_P.EVENT_INGEST, "subscriptions", _READERS | {_P.GATEWAY}, "List subscriptions."),
     _request(_P.EVENT_INGEST, "subscribe", _READERS | {_P.GATEWAY}, "Create a durable subscription to events."),

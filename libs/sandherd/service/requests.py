@@ -23,8 +23,8 @@ from sandherd.telemetry.meters import Meters
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
 MAX_UNREAD: Final = 16_384
-"""Maximum of requests of one kind that were received and not read. Further ones are dropped, which delays no other
-kind; a requester repeats them, as after a loss of its connection."""
+"""Maximum of requests of one kind that were received and not read. Further ones are dropped, so that no other kind is
+delayed; a requester repeats them, as after a loss of its connection."""
 _log: Final = logs.get("requests")
 
 

@@ -5,14 +5,15 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.subjects import Principal
-from sandherd.plugins import RUNTIMES, installed, unknown
-from sandherd.settings import Settings
 from sandherd.stack.child import Child, ChildCommand
 from sandherd.stack.home import Home
+
+if TYPE_CHECKING:
+    from sandherd.settings import Settings
 
 _GRACE: Final = 20.0
 _UMASK: Final = 0o022
@@ -94,12 +95,14 @@ def find_program(service: str) -> str:
     return found
 
 
-def check_runtimes(settings: Settings) -> None:
+def check_runtimes(settings: "Settings") -> None:
     """Raise `ContractError` for a runtime that is not installed: the spawner would end at each start.
 
     Services of another environment (`find_program`) may have other runtimes; if the spawner is not installed in this
     one, its names are not known here.
     """
+    from sandherd.plugins import RUNTIMES, installed, unknown  # with contracts that `sandherd status` does not need
+
     plugins = installed(RUNTIMES)
     if plugins and (missing := unknown(settings.runtimes_used, plugins)):
         raise ContractError(

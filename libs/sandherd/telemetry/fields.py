@@ -62,9 +62,7 @@ FIELDS: Final = (
     Field("rule", "The rule that found something."),
     Field("connections", "The most connections that a user's credential had at one time."),
     Field("excess", "What a sandbox exceeded."),
-    Field(
-        "dropped", "How many dead letters were not stored, only counted; or how many received messages were dropped."
-    ),
+    Field("dropped", "How many dead letters were counted and not stored, or how many received messages were dropped."),
     Field("ignored", "How many such messages the worker has ignored since it started."),
     Field("missing", "The missing file."),
     Field("age", "How long a condition has held.", "s"),

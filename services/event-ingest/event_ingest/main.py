@@ -34,6 +34,7 @@ from event_ingest.queries.subscriptions import Subscriptions
 from event_ingest.queries.trajectory import read_trajectory
 from event_ingest.queries.transcript import read_transcript
 from event_ingest.queries.usage import add_up_usage
+from event_ingest.queries.verification import verify_tables
 from event_ingest.retention import StreamRetention
 from event_ingest.schema import Schema, check_migrations
 from event_ingest.subscription_watch import SubscriptionWatch
@@ -53,6 +54,7 @@ from sandherd.contracts.requests import (
     AskTrajectory,
     AskTranscript,
     AskUsage,
+    AskVerification,
     EventList,
     HoldHistory,
     PartKind,
@@ -123,6 +125,7 @@ def _register_history_requests(service: Service, database: Database) -> None:
         AskComparison: compare_sandboxes,
         AskSearch: search_events,
         AskFileVersions: list_file_versions,
+        AskVerification: verify_tables,
         AskHistoryStatus: partial(show_status, policy_of(service.settings)),
     }
     lane = _light_lane(service.settings)

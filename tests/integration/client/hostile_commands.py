@@ -49,6 +49,7 @@ ASKING: dict[Words, list[str]] = {
     ("transcript",): [SANDBOX],
     ("compare",): [SANDBOX, SANDBOX],
     ("search",): ["word"],
+    ("history", "verify"): [SANDBOX],
     ("replay",): [SANDBOX, "--speed", "1000000"],
     ("sandboxes", "list"): [],
     ("sandboxes", "get"): [SANDBOX],

@@ -26,7 +26,6 @@ from tests.patience import PATIENCE
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 MIB = 1024 * 1024
-RESUMED_WITHIN = 30.0
 FOUND_WITHIN = 30.0
 """Seconds until the probes fail; asserted by `make soak`, as it depends on the machine."""
 PROBES = {
@@ -83,12 +82,10 @@ class Probed:
     async def healthy(self) -> bool:
         return await self.run(COMPOSE) == 0
 
-    async def until(self, condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> float:
-        begun = asyncio.get_running_loop().time()
+    async def until(self, condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
         async with asyncio.timeout(seconds):
             while not await condition():
                 await asyncio.sleep(0.1)  # a file and another process: nothing here is told of them
-        return asyncio.get_running_loop().time() - begun
 
     async def publish(self) -> bool:
         """As the spawner, and noted if it was acknowledged."""
@@ -196,9 +193,9 @@ async def full_disk(probed: Probed) -> None:
     assert not await probed.healthy()
     assert probed.deployed.child.alive
     probed.disk.free()
-    took = await probed.until(lambda: negated(probed.alive()))
+    await probed.until(lambda: negated(probed.alive()))
     await probed.restart()
-    assert took + await probed.until(probed.ready) < RESUMED_WITHIN
+    await probed.until(probed.ready)
     assert await probed.alive()
     await probed.until(probed.publish)
 
@@ -213,7 +210,7 @@ async def failing_writes(probed: Probed) -> None:
         assert not (await probed.healthy() and not await probed.publish())
     probed.deployed.child.start()
     # An engine checks 5 s after the start; a check at this moment would still read the verdict that ended the last one.
-    assert await probed.until(probed.ready) < RESUMED_WITHIN
+    await probed.until(probed.ready)
     await probed.until(probed.healthy)
     await probed.until(probed.publish)
 
@@ -227,7 +224,7 @@ async def no_descriptors(probed: Probed) -> None:
     await probed.until(exhausted)
     await probed.until(lambda: negated(probed.alive()))
     await probed.restart()
-    assert await probed.until(probed.ready) < RESUMED_WITHIN
+    await probed.until(probed.ready)
     await probed.until(probed.publish)
 
 

@@ -63,7 +63,8 @@ async def _output(api: Api, sandbox: str) -> str:
 
 async def _check_history(api: Api, sandbox: str, task: str) -> None:
     """What is stored of the task, and typed refusals."""
-    assert (await api.call("GET", f"/api/v1/tasks/{task}/submitted"))[1] == {"task": task, "spec": SPEC}
+    spec = SPEC | {"harness": {"argv": SPEC["harness"]["argv"]}}  # without defaults, such as the kind of a command
+    assert (await api.call("GET", f"/api/v1/tasks/{task}/submitted"))[1] == {"task": task, "spec": spec}
     overview = (await api.call("GET", "/api/v1/overview"))[1]
     assert overview["tasks"]["completed"] == 1
     assert sum(bucket["events"] for bucket in overview["buckets"]) > 0

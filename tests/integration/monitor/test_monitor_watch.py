@@ -12,6 +12,7 @@ import pytest
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal
 from tests.integration.monitor.conftest import DEAD_AFTER
+from tests.polling import eventually
 
 World = Any
 
@@ -116,7 +117,7 @@ async def test_second_monitor_takes_over(world: World) -> None:
             await world.until(lambda: world.asked("sbx-1"))
         await world.born("sbx-2")
         await world.until(lambda: world.asked("sbx-2"))
-        assert second.health.problems() == {}
+        await eventually(lambda: second.health.problems() == {})
     assert world.asked("sbx-1") == world.asked("sbx-2") == ["dead"]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from sandherd.bus.connection import Bus, BusError
+from sandherd.bus.connection import Bus, BusError, RequestTimeoutError
 from sandherd.contracts.commands import (
     Command,
     CommandHarness,
@@ -130,6 +130,22 @@ class Person:
         self.home = home
         self.events: list[dict[str, Any]] = []
         self._said = 0
+        self._wait = 1.0
+
+    async def _try(self, request: Any) -> Any:
+        """The answer, or None while no spawner answers: one that was killed may have taken the request.
+
+        Each time-out makes the next one longer, as on a busy machine an answer may take that long.
+        """
+        try:
+            found = await self.bus.ask(request, self.project, timeout=self._wait)
+        except RequestTimeoutError:
+            self._wait = min(10.0, 2 * self._wait)
+            return None
+        except BusError:
+            return None
+        self._wait = 1.0
+        return found
 
     async def listen(self) -> None:
         async def hear(msg: Msg) -> None:
@@ -169,10 +185,8 @@ class Person:
 
     async def try_sandbox(self, sandbox: str) -> SandboxView | None:
         """The same, or None while no spawner answers."""
-        try:
-            return await self.sandbox(sandbox, timeout=1)
-        except BusError:
-            return None
+        found = await self._try(LiveSandboxes(sandbox=sandbox))
+        return found.sandboxes[0] if found and found.sandboxes else None
 
     async def sandbox_is(self, sandbox: str, state: str) -> SandboxView:
         """Wait until it is in this state."""
@@ -199,10 +213,8 @@ class Person:
 
     async def try_task(self, task: str) -> TaskView | None:
         """The same, or None while no spawner answers."""
-        try:
-            return await self.task(task, timeout=1)
-        except BusError:
-            return None
+        found = await self._try(LiveTasks(task=task))
+        return found.tasks[0] if found and found.tasks else None
 
     async def ended(self, task: str) -> TaskView:
         async def look() -> TaskView | None:
@@ -232,15 +244,17 @@ class Person:
 
     async def all_gone(self) -> None:
         """No sandbox lives, and nothing of any is left on the host."""
+        living: list[str] = []
+        left = self.home / "sandboxes"
 
         async def look() -> bool:
-            try:
-                views = await self.sandboxes(timeout=1)
-            except BusError:  # asked of a spawner that stands still, or is gone
+            found = await self._try(LiveSandboxes())
+            if found is None:
                 return False
-            return all(view.state in SANDBOX_ENDED for view in views) and not list((self.home / "sandboxes").iterdir())
+            living[:] = [view.sandbox for view in found.sandboxes if view.state not in SANDBOX_ENDED]
+            return not living and not list(left.iterdir())
 
-        await self.eventually(look)
+        await self.eventually(look, lambda: f"{living} live; {[path.name for path in left.iterdir()]} are left")
 
     def types(self, entity: str) -> list[str]:
         return [event["type"] for event in self.events if event["subject"] == entity]

@@ -16,6 +16,7 @@ from tests.patience import PATIENCE
 MIB = 1024 * 1024
 SUBJECT = "sandherd.v1.event.p1.task-1.task.submitted"
 RESUMED_WITHIN = 30.0
+"""Seconds; asserted by `make soak`, as it depends on the machine."""
 
 
 @dataclass

@@ -118,9 +118,9 @@ async def test_flood_of_requests_lets_the_rest_of_the_service_run() -> None:
     message: Any = SimpleNamespace(path={"project": "alpha", "sandbox": "sbx-1"}, headers={}, raw_message=None)
     scheduler = RequestScheduler(RequestLimits(10, Budget(60, 1000)), lambda *_reply: None)
 
-    async def never(_message: Any) -> Reply[Any] | None:
-        await asyncio.Event().wait()
-        return None
+    async def never(_message: Any) -> Reply[Any]:
+        future: asyncio.Future[Reply[Any]] = asyncio.get_running_loop().create_future()
+        return await future
 
     receive = scheduler.receiver(lane(), "any", never)
     await receive(message)  # the first one may pause: none was received before

@@ -80,6 +80,7 @@ ABSENT: Final = {
     "upload": "reads files of the client; `upload_file` writes one",
     "upload_repository": "reads a git repository of the client",
     "upload_work": "reads files of the client",
+    "verify_history": "for operators: it compares the database's own tables, and takes long",
     "wait_all": "several requests of the client: follow the stream",
 }
 

@@ -28,8 +28,7 @@ PLACEMENTS: list[Any] = [
 ]
 STRUCTURED: dict[str, list[Any]] = {
     "project_limits": [{"one": 1}, {"two": 2}, {"three": None}],
-    "history_project_days": [{"one": 1}, {"two": 2}, {"three": 0}],
-    "runtime_limits": [{"process": 1}, {"process": 2}, {"process": 3}],
+    **{name: [{"one": 1}, {"one": 2}, {"three": 3}] for name in ("runtime_limits", "history_project_days")},
     "rules": [{"loop": {"repeats": 5}}, {"idle": {"after": 700}, "loop": "off"}, {"dead": {"after": 30.5}}],
     "budgets": [
         {"herd": {"day": one, "month": {}}, "project": {"day": {}, "month": {}}, "task": {"turns": 5}}

@@ -167,7 +167,10 @@ async def test_later_commits_of_a_branch_that_its_forge_deleted_after_the_merge_
     live: Any = SimpleNamespace(now=lambda: NOW)
     approval: Any = None
     step, stale = PushStep(live, mirrors, approval), GitError(GitFault.CONFLICT, "stale info")
-    found = (await step._refused(record, stale))(record)
+    decide = await step._refused(record, stale)
+    by_another = record.model_copy(update={"pushed": COMMIT})
+    assert decide(by_another) is by_another
+    found = decide(record)
     assert (found.pushed, found.push_wanted) == (None, anew)
     assert (found.problem is None) is anew
     if not anew:

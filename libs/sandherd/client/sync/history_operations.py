@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         SearchHit,
         StatisticsList,
         TranscriptEntry,
+        Verification,
     )
     from sandherd.contracts.requests.search import TextKind
     from sandherd.contracts.requests.statistics import StatisticGroup
@@ -84,6 +85,10 @@ class SyncHistoryOperations:
     def compare(self, first: str, second: str) -> Comparison:
         """Two sandboxes side by side: types of events, turns, tools, files, cost and time."""
         return self._loop.run(lambda: self._inner.compare(first, second))
+
+    def verify_history(self, sandbox: str | None = None) -> Generator[Verification]:
+        """The differences between the history's tables and its events, of a sandbox or of all, by page."""
+        return self._loop.iterate(lambda: self._inner.verify_history(sandbox))
 
     def search(
         self,

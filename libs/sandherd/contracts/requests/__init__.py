@@ -225,6 +225,7 @@ if TYPE_CHECKING:
     )
     from sandherd.contracts.requests.transcript import AskTranscript, Transcript, TranscriptEntry
     from sandherd.contracts.requests.usage import AskUsage, GroupUsage, Usage, UsageList
+    from sandherd.contracts.requests.verification import AskVerification, HistoryDifference, Verification
     from sandherd.contracts.requests.worker import (
         AskPeers,
         Fetch,
@@ -284,6 +285,7 @@ _NAMES: Final = {
     "SignInCode TokenList TokenView",
     "transcript": "AskTranscript Transcript TranscriptEntry",
     "usage": "AskUsage GroupUsage Usage UsageList",
+    "verification": "AskVerification HistoryDifference Verification",
     "worker": "AskPeers Fetch Peer PeerList WorkerDownload WorkerExec WorkerExecInput WorkerExecKill WorkerExecStatus "
     "WorkerListFiles WorkerPortRead WorkerPortWrite WorkerUpload",
 }

@@ -303,12 +303,14 @@ def moved_remotely(record: BranchRecord, at: str, now: datetime) -> BranchRecord
     return push_refused(record, reason, GitFault.CONFLICT.value, now)
 
 
-def deleted_remotely(record: BranchRecord, now: datetime, *, merged: bool) -> BranchRecord:
-    """The branch whose remote branch was deleted. It is pushed anew if the deletion is no decision about later commits.
+def deleted_remotely(record: BranchRecord, pushed: str, now: datetime, *, merged: bool) -> BranchRecord:
+    """The branch whose remote branch, last at `pushed`, was deleted; the same if it was pushed by now.
 
-    That is so if what was pushed is `merged`, or the pull request was: forges delete its branch then. It is also if a
-    user requests the push after one that was refused.
+    It is pushed anew if what was pushed is `merged`, if the pull request is open or merged, as forges delete its branch
+    then, or if a user requests the push after one that was refused.
     """
+    if record.pushed != pushed:
+        return record
     anew = record.model_copy(update={"pushed": None, "tried": None, "tried_before": (), "updated_at": now})
     shown = record.pull.shown if record.pull else None
     requested = (record.problem or "").startswith(_NOT_PUSHED)

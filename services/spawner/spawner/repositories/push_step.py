@@ -95,7 +95,7 @@ class PushStep:
         if at is None:
             base = remote.get(record.base)
             merged = base is not None and await mirror.contains(base, record.pushed)
-            return partial(decisions.deleted_remotely, now=now, merged=merged)
+            return partial(decisions.deleted_remotely, pushed=record.pushed, now=now, merged=merged)
         if at == record.pushed:
             return None
         known = await mirror.has_commit(at)

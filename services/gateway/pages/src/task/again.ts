@@ -62,6 +62,12 @@ function toolsOf(spec: Fields, mode: string): string {
   return [...named, ...(approvals["otherwise"] === mode ? ["*"] : [])].join(" ");
 }
 
+/** A document has no defaults: a harness without a kind is a command. */
+function withKind(spec: Fields): Fields {
+  const harness = part(spec, "harness");
+  return Object.keys(harness).length ? { ...spec, harness: { kind: "command", ...harness } } : spec;
+}
+
 function missingOf(spec: Fields, isRemote: boolean): string[] {
   const files = Object.entries(part(spec, "files")).filter(([, content]) => content === "").map(([name]) => `the file ${name}`);
   const local = !isRemote && Object.keys(part(spec, "repository")).length ? ["its local repository"] : [];
@@ -69,7 +75,8 @@ function missingOf(spec: Fields, isRemote: boolean): string[] {
   return [...words(spec["secret_env"]).map((name) => `the value of ${name}`), ...files, ...local, ...own.map((name) => `its ${name}`)];
 }
 
-export function againOf(spec: Fields): Again {
+export function againOf(submitted: Fields): Again {
+  const spec = withKind(submitted);
   const kind = text(part(spec, "harness")["kind"]);
   const repository = part(spec, "repository");
   const isRemote = /^https?:/.test(text(repository["url"]));

@@ -65,7 +65,7 @@ it("begins with all that was submitted as an earlier task, and submits the same"
 
 it("names what is not stored of an earlier task, and leaves it out", () => {
   const { form: earlier, missing } = againOf({
-    text: "t", harness: { kind: "command", argv: ["true"] }, env: { KEY: "", A: "1" }, secret_env: ["KEY"], files: { "b.py": "" },
+    text: "t", harness: { argv: ["true"] }, env: { KEY: "", A: "1" }, secret_env: ["KEY"], files: { "b.py": "" },
     repository: { url: "local:shop", base: "main" }, work: { artifact: "upl-1" }, deadline: "2026-01-01T00:00:00Z", labels: { "sandherd/batch": "b" },
   });
   expect(missing).toEqual(["the value of KEY", "the file b.py", "its local repository", "its work", "its deadline"]);

@@ -1,0 +1,43 @@
+"""The output of `sandherd history verify`."""
+
+from sandherd.cli.names import full_name
+from sandherd.cli.options import Format
+from sandherd.cli.render import console
+from sandherd.cli.stderr import complain
+from sandherd.client.herd import Herd
+from sandherd.client.terminal_text import write_text
+from sandherd.contracts.requests import HistoryDifference, Verification
+from sandherd.counted import counted
+
+_COLUMNS = ("TABLE", "PROJECT", "NAME", "FIELD", "STORED", "BY EVENTS")
+
+
+async def show(herd: Herd, name: str | None, output: Format) -> int:
+    """Show the differences of a sandbox, or of all that the credential may read. Returns 1 if there is one."""
+    sandbox = None if name is None else await full_name(herd, name)
+    found = _joined([page async for page in herd.verify_history(sandbox)])
+    if output.is_json:
+        console.document(output, found)
+    else:
+        if found.differences:
+            console.table(_COLUMNS, [_row(one) for one in found.differences])
+            write_text()
+        console.facts(
+            {"compared": found.entities, "incomplete": found.incomplete, "differences": found.difference_count}
+        )
+    if found.difference_count:
+        complain(f"the history's tables have {counted(found.difference_count, 'difference')} from its events")
+    return 1 if found.difference_count else 0
+
+
+def _joined(pages: list[Verification]) -> Verification:
+    return Verification(
+        entities=sum(page.entities for page in pages),
+        incomplete=sum(page.incomplete for page in pages),
+        differences=[one for page in pages for one in page.differences],
+        difference_count=sum(page.difference_count for page in pages),
+    )
+
+
+def _row(one: HistoryDifference) -> list[object]:
+    return [one.table, one.project, one.name, one.field or "-", one.stored, one.by_events]

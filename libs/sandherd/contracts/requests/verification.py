@@ -1,0 +1,55 @@
+"""The request to event-ingest that compares the read tables of the history with the events."""
+
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import BaseModel, Field
+
+from sandherd.contracts.model import Count, Model
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests.base import Request
+
+MAX_DIFFERENCES: Final = 200
+"""Maximum differences in a reply."""
+
+
+class HistoryDifference(Model):
+    """A value of a read table that is not what the events result in."""
+
+    table: Literal["tasks", "sandboxes", "messages", "approvals", "sources"]
+    project: SafeName
+    name: str
+    """The task, sandbox, message or approval, or the source and what it published about."""
+    field: str
+    """The column; empty: the whole row is missing in one of the two."""
+    stored: str | None = None
+    """The value in the table, cut off at 300 characters; None: it has none."""
+    by_events: str | None = None
+    """The value that results from the events."""
+
+
+class Verification(Model):
+    """What was compared, and the differences."""
+
+    entities: Count
+    """Tasks, sandboxes and others that events are about."""
+    incomplete: Count = 0
+    """Of these, how many have events that are no longer stored: their totals and states are not
+    compared."""
+    differences: list[HistoryDifference]
+    """At most 200."""
+    difference_count: Count
+    """How many there are, with those beyond the maximum."""
+    next_cursor: str | None = None
+
+
+class AskVerification(Request[Verification]):
+    """Compare the read tables of the history with the events."""
+
+    Answer: ClassVar[type[BaseModel]] = Verification
+    type: ClassVar[str] = "event-ingest.verification"
+    sandbox: SafeName | None = None
+    """Only this sandbox, with its task."""
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    """Maximum number of entities to compare."""
+    cursor: str | None = None
+    """The `next_cursor` of the last page, unchanged."""

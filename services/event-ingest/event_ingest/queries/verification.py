@@ -1,0 +1,148 @@
+"""`verification`: are the read tables what the events result in?"""
+
+from collections.abc import Iterable
+from dataclasses import fields
+from itertools import chain
+from typing import Any, Final
+
+from event_ingest.database import Connection
+from event_ingest.projections import Projections, project_events
+from event_ingest.queries.pages import project_filter
+from event_ingest.queries.trajectory import no_such_sandbox
+from event_ingest.verification import TABLES, Pair, ReadTable, compare_rows, compare_totals, incomplete_pairs
+from sandherd.contracts.decoder import read_event
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.events import EVENTS
+from sandherd.contracts.events.sandbox import SandboxExtended
+from sandherd.contracts.requests import AskVerification, HistoryDifference, Verification
+from sandherd.contracts.requests.verification import MAX_DIFFERENCES
+from sandherd.contracts.states import ApprovalState, MessageState, SandboxState, TaskState
+from sandherd.contracts.subjects import event_subject
+from sandherd.service.cursors import read_cursor, write_cursor
+
+_POSITION_TYPES: Final = (str, str)
+_STATES: Final = (TaskState, SandboxState, MessageState, ApprovalState)
+_TYPES: Final = [
+    name
+    for name, model in EVENTS.items()
+    if not name.startswith("agent.") and (isinstance(model.sets_state, _STATES) or model is SandboxExtended)
+]
+"""The events that change a read table."""
+# In the order of an index of `sources`. What a table has and no event is about is a difference, too.
+_ENTITIES: Final = """
+select entity, project from (
+    (select distinct entity, project from sources
+        where ($1::text is null or project = $1) and (entity, project) > ($2, $3) order by entity, project limit $4)
+    union
+    (select task, project from tasks
+        where ($1::text is null or project = $1) and (task, project) > ($2, $3) order by task, project limit $4)
+    union
+    (select sandbox, project from sandboxes
+        where ($1::text is null or project = $1) and (sandbox, project) > ($2, $3) order by sandbox, project limit $4)
+    union
+    (select distinct sandbox, project from messages
+        where ($1::text is null or project = $1) and (sandbox, project) > ($2, $3) order by sandbox, project limit $4)
+    union
+    (select distinct sandbox, project from approvals
+        where ($1::text is null or project = $1) and (sandbox, project) > ($2, $3) order by sandbox, project limit $4)
+) as named order by entity, project limit $4
+"""
+_OF_SANDBOX: Final = """
+select sandbox as entity, project from sandboxes where sandbox = $2 and ($1::text is null or project = $1)
+union select task, project from sandboxes
+where sandbox = $2 and task is not null and ($1::text is null or project = $1)
+"""
+_WANTED: Final = "unnest($1::text[], $2::text[]) as wanted (project, entity)"
+_RELATED: Final = f"""
+select distinct b.project, b.task as entity from {_WANTED}
+join sandboxes b on b.project = wanted.project and b.sandbox = wanted.entity where b.task is not null
+"""  # noqa: S608  # a constant statement
+_EVENTS: Final = f"""
+select e.project, e.entity, e.type, e.envelope::text as envelope from {_WANTED}
+join events e on e.entity = wanted.entity and e.project || '' = wanted.project where e.type = any($3)
+"""  # noqa: S608  # a constant statement
+_COUNTED: Final = f"""
+select e.project, e.source, e.entity, count(*) as stored, max(e.sequence) as highest,
+    sum(e.sequence)::bigint as sequence_sum
+from {_WANTED} join events e on e.entity = wanted.entity and e.project || '' = wanted.project group by 1, 2, 3
+"""  # noqa: S608  # a constant statement
+_SOURCES: Final = f"""
+select s.project, s.source, s.entity, s.stored, s.highest, s.sequence_sum
+from {_WANTED} join sources s on s.entity = wanted.entity and s.project = wanted.project
+"""  # noqa: S608  # a constant statement
+
+
+async def verify_tables(connection: Connection, request: AskVerification, project: str, _budget: int) -> Verification:
+    """Compare some entities at one moment. Raises `ContractError` for an invalid cursor or an unknown sandbox."""
+    position = read_cursor(request, project, request.cursor, _POSITION_TYPES) or ["", ""]
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        if request.sandbox is None:
+            rows = await connection.fetch(_ENTITIES, project_filter(project), *position, request.limit + 1)
+        else:
+            rows = await connection.fetch(_OF_SANDBOX, project_filter(project), request.sandbox)
+            if not rows:
+                raise no_such_sandbox(request.sandbox)
+        page = rows if request.sandbox else rows[: request.limit]
+        incomplete, found = await _compare(connection, {(row["project"], row["entity"]) for row in page})
+    more = len(rows) > len(page)
+    last = [page[-1]["entity"], page[-1]["project"]] if more else []
+    return Verification(
+        entities=len(page),
+        incomplete=incomplete,
+        differences=found[:MAX_DIFFERENCES],
+        difference_count=len(found),
+        next_cursor=write_cursor(request, project, last) if more else None,
+    )
+
+
+async def _compare(connection: Connection, pairs: set[Pair]) -> tuple[int, list[HistoryDifference]]:
+    wanted = _columns(pairs)
+    stored, counted = (
+        _totals(await connection.fetch(_SOURCES, *wanted)),
+        _totals(await connection.fetch(_COUNTED, *wanted)),
+    )
+    incomplete = incomplete_pairs(stored, counted)
+    related = {(row["project"], row["entity"]) for row in await connection.fetch(_RELATED, *wanted)}
+    projected = await _project(connection, pairs | related)
+    complete = pairs - incomplete
+    found = [
+        list(compare_rows(table, await _stored_rows(connection, table, complete), projected, complete))
+        for table in TABLES
+    ]
+    return len(incomplete), [*compare_totals(stored, counted), *chain.from_iterable(found)]
+
+
+async def _project(connection: Connection, pairs: set[Pair]) -> Projections:
+    """What the events result in. One that this version can't read has no effect, as when it was published."""
+    rows = await connection.fetch(_EVENTS, *_columns(pairs), _TYPES)
+    return project_events(_read(rows))
+
+
+def _read(rows: Iterable[Any]) -> Iterable[Envelope[Any]]:
+    for row in rows:
+        try:
+            yield read_event(event_subject(row["project"], row["entity"], row["type"]), row["envelope"].encode())
+        except ContractError:
+            continue
+
+
+async def _stored_rows(connection: Connection, table: ReadTable, pairs: set[Pair]) -> list[Any]:
+    names = ", ".join(f"t.{column.name}" for column in fields(table.row))
+    statement = (
+        f"select {names} from {_WANTED} "  # noqa: S608  # constant names
+        f"join {table.name} t on t.project = wanted.project and t.{table.entity} = wanted.entity"
+    )
+    return list(await connection.fetch(statement, *_columns(pairs)))
+
+
+def _columns(pairs: set[Pair]) -> tuple[list[str], list[str]]:
+    ordered = sorted(pairs)
+    return [project for project, _ in ordered], [entity for _, entity in ordered]
+
+
+def _totals(rows: Iterable[Any]) -> dict[tuple[str, str, str], tuple[int, int, int]]:
+    return {
+        (row["project"], row["source"], row["entity"]): (row["stored"], row["highest"], row["sequence_sum"])
+        for row in rows
+    }

@@ -1,0 +1,112 @@
+"""The differences between rows of the read tables and what the events result in. Pure."""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Final
+
+from event_ingest.projections import Projections
+from event_ingest.read_models import ApprovalRow, MessageRow, ReadModelRow, SandboxRow, TaskRow
+from sandherd.contracts.requests import HistoryDifference
+
+Pair = tuple[str, str]
+"""A project, and a task or sandbox in it."""
+
+_MAX_TEXT: Final = 300
+_JSON: Final = frozenset({"result", "depends_on", "labels"})
+_MISSING: Final = "a row"
+
+
+@dataclass(frozen=True)
+class ReadTable:
+    """A read table: the row's class, the columns of its key, and the column of the entity whose events make it."""
+
+    name: str
+    row: type[ReadModelRow]
+    key: tuple[str, ...]
+    entity: str
+
+
+TABLES: Final = (
+    ReadTable("tasks", TaskRow, ("project", "task"), "task"),
+    ReadTable("sandboxes", SandboxRow, ("project", "sandbox"), "sandbox"),
+    ReadTable("messages", MessageRow, ("project", "message"), "sandbox"),
+    ReadTable("approvals", ApprovalRow, ("project", "sandbox", "approval"), "sandbox"),
+)
+
+
+def compare_rows(
+    table: ReadTable, stored: Iterable[Mapping[str, Any]], projected: Projections, pairs: Collection[Pair]
+) -> Iterator[HistoryDifference]:
+    """The differences of a table, of these entities only: of others not all events were read."""
+    expected: dict[tuple[str, ...], Any] = {
+        key: row
+        for key, row in getattr(projected, table.name).items()
+        if (row.project, getattr(row, table.entity)) in pairs
+    }
+    for row in stored:
+        key = tuple(row[name] for name in table.key)
+        by_events = expected.pop(key, None)
+        if by_events is None:
+            yield _difference(table.name, key, "", _MISSING, None)
+            continue
+        for column in fields(table.row):
+            value, wanted = row[column.name], getattr(by_events, column.name)
+            if not _are_equal(column.name, value, wanted):
+                yield _difference(table.name, key, column.name, value, wanted)
+    for key in expected:
+        yield _difference(table.name, key, "", None, _MISSING)
+
+
+def compare_totals(
+    stored: Mapping[tuple[str, str, str], tuple[int, int, int]],
+    counted: Mapping[tuple[str, str, str], tuple[int, int, int]],
+) -> Iterator[HistoryDifference]:
+    """The differences of `sources`: by project, source and entity the number, the highest and the sum of sequences.
+
+    Fewer events than were counted are no difference: totals stay when days are dropped.
+    """
+    none = (0, 0, 0)
+    for key in sorted(stored.keys() | counted.keys()):
+        if stored.get(key, none)[0] > counted.get(key, none)[0]:
+            continue
+        columns = zip(("stored", "highest", "sequence_sum"), stored.get(key, none), counted.get(key, none), strict=True)
+        for column, value, wanted in columns:
+            if value != wanted:
+                yield _difference("sources", key, column, value, wanted)
+
+
+def incomplete_pairs(
+    stored: Mapping[tuple[str, str, str], tuple[int, int, int]],
+    counted: Mapping[tuple[str, str, str], tuple[int, int, int]],
+) -> set[Pair]:
+    """The entities of which events were counted that are not stored now, as their days were dropped."""
+    return {
+        (project, entity)
+        for (project, source, entity), (number, *_) in stored.items()
+        if number > counted.get((project, source, entity), (0,))[0]
+    }
+
+
+def _are_equal(column: str, stored: Any, wanted: Any) -> bool:
+    if column in _JSON and stored is not None and wanted is not None:
+        return bool(json.loads(stored) == json.loads(wanted))
+    return bool(stored == wanted)
+
+
+def _difference(table: Any, key: tuple[str, ...], field: str, stored: Any, by_events: Any) -> HistoryDifference:
+    return HistoryDifference(
+        table=table,
+        project=key[0],
+        name=" ".join(key[1:]),
+        field=field,
+        stored=_as_text(stored),
+        by_events=_as_text(by_events),
+    )
+
+
+def _as_text(value: Any) -> str | None:
+    if value is None:
+        return None
+    return (value.isoformat() if isinstance(value, datetime) else str(value))[:_MAX_TEXT]
