@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         FileRead,
         FileVersion,
         FileWritten,
+        HistoryDifference,
         HistoryHold,
         HistoryStatus,
         MonitorReport,
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
         TranscriptEntry,
         UnsubscribeResult,
         UsageList,
+        Verification,
     )
     from sandherd.contracts.requests.search import TextKind
     from sandherd.contracts.requests.statistics import StatisticGroup
@@ -127,6 +129,7 @@ __all__ = [
     "FileWritten",
     "Herd",
     "HerdError",
+    "HistoryDifference",
     "HistoryHold",
     "HistoryStatus",
     "LeftOut",
@@ -192,6 +195,7 @@ __all__ = [
     "TranscriptEntry",
     "UnsubscribeResult",
     "UsageList",
+    "Verification",
     "WorkSource",
     "exit_status",
     "new_sandbox",
@@ -234,12 +238,12 @@ _NAMES: Final = {
     "sandherd.contracts.records": "AccessRole",
     "sandherd.contracts.requests": "AgentServerView ApprovalList Audit BranchList BranchView BudgetList Catalogue "
     "DeadLetter DeadLetters ExecOutput "
-    "ExecState FileList FileRead FileWritten HistoryHold HistoryStatus MonitorReport MonitorView OutputChunk "
+    "ExecState FileList FileRead FileWritten HistoryDifference HistoryHold HistoryStatus MonitorReport MonitorView OutputChunk "
     "ProjectField ProjectView PruneResult RequeueResult "
     "SandboxView ScheduleDeleted ScheduleList ScheduleTriggered ScheduleView SecretDeleted "
     "SecretList SecretView StoredEvent Subscription SubscriptionList TaskView TerminalSize TokenList TokenView "
     "Comparison FileVersion ProjectOverview SearchHit StatisticsList TranscriptEntry Trajectory UnsubscribeResult "
-    "UsageList",
+    "UsageList Verification",
     "sandherd.contracts.repositories": "Repository",
     "sandherd.contracts.requests.search": "TextKind",
     "sandherd.contracts.requests.statistics": "StatisticGroup",

@@ -10,6 +10,7 @@ from sandherd.admin import toolchains
 from sandherd.cli.doctor.check import CheckState
 from sandherd.cli.doctor.infrastructure import check_agent_sdks
 from sandherd.cli.exit_status import status_of
+from sandherd.client.context import Context
 from sandherd.client.errors import HerdError
 
 UV = """#!/bin/sh
@@ -111,15 +112,16 @@ def test_installation_that_all_may_write_is_reported_and_replaced(
 ) -> None:
     """One file is enough; what another user may have changed is replaced, and the folder around it closed."""
     directory, lock = tmp_path / "toolchains", toolchains.lock_of("claude")
+    here = Context(nats_url="", credentials=None, project="default", home=tmp_path)
     python = toolchains.install("claude", directory, lock, environ)
     (python.parent / "link").symlink_to("python")
     assert toolchains.state("claude", directory) == "installed"
-    assert check_agent_sdks(directory) == []
+    assert check_agent_sdks(here) == []
     python.write_text("changed by another user")
     python.chmod(0o666)
     directory.chmod(0o777)
     assert toolchains.state("claude", directory) == "writable"
-    (check,) = check_agent_sdks(directory)
+    (check,) = check_agent_sdks(here)
     assert (check.state, str(directory / "claude") in check.found) == (CheckState.WRONG, True)
     assert "sandherd harness install claude" in (check.remedy or "")
     for name, value in (*environ.items(), ("SANDHERD_TOOLCHAINS", str(directory))):

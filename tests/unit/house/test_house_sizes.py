@@ -39,11 +39,11 @@ LARGE = {
     "services/spawner/spawner/repositories/mirrors.py": "one class: how each part of a checkout gets into a mirror",
     "services/spawner/spawner/repositories/mirror.py": "one class: every use of git on a repository",
     "libs/sandherd/contracts/events/monitor.py": "one domain: every event of the monitor",
+    "services/spawner/spawner/sandboxes/flood_limits.py": "one decision: who publishes or connects too much",
     "services/monitor/monitor/interventions.py": "one subject: what happens to an intervention after its decision",
     "libs/sandherd/client/__init__.py": "one list: every exported name, and its module",
     "services/monitor/monitor/normalisation.py": "one table: what differs by chance, and where it is searched for",
     "services/monitor/monitor/rules/error_streak.py": "one rule: its thresholds, its part, its fold and its decision",
-    "services/spawner/spawner/sandboxes/flood_limits.py": "one set: what each connection may send, and what is cut off",
     "libs/sandherd/contracts/subjects.py": "one table: every subject, and who says and hears it",
 }
 """Files over the usual size, and why each is one."""

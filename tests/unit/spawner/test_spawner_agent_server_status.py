@@ -42,12 +42,12 @@ def test_forged_status_of_agent_server_is_refused(wrong: dict[str, Any]) -> None
     assert caught.value.problem.message == "the agent server status of sandbox sbx-1 is invalid"
 
 
-def test_missing_agent_server_is_reported_with_the_option() -> None:
-    """The error names `--agent-server`."""
+def test_missing_agent_server_is_reported_with_the_remedy() -> None:
+    """The error names the kind of sandbox that has one; the command line adds `--agent-server`."""
     with pytest.raises(ContractError) as caught:
         read(None, "sbx-1")
     assert caught.value.problem.code is Code.NOT_FOUND
-    assert "--agent-server" in (caught.value.problem.remedy or "")
+    assert "with an agent server" in (caught.value.problem.remedy or "")
 
 
 def test_agent_server_needs_memory() -> None:

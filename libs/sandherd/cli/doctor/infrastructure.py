@@ -75,8 +75,9 @@ def check_exits(home: Path) -> list[Check]:
     ]
 
 
-def check_agent_sdks(directory: Path) -> list[Check]:
+def check_agent_sdks(context: Context) -> list[Check]:
     """A check for each agent SDK that another user of this host may have changed, and so the code of all agents."""
+    directory = context.toolchains or context.home / "toolchains"
     return [
         Check("agent SDK", CheckState.WRONG, f"all users of this host may write {directory / kind}", _SDK_REMEDY + kind)
         for kind in KINDS

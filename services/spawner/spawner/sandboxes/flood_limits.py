@@ -141,8 +141,7 @@ class FloodMeter:
         crowds = self._crowds(connections)
         surplus = [row for rows in crowds for row in rows[self._limits.person_connections :]]
         # Closing needs the broker only, and no stream, which may respond late while a service is flooded with requests.
-        cut = [row for found in cut_offs for row in _busiest(sent[found.key].connections)]
-        closed = dict.fromkeys((*surplus, *flooding, *cut))
+        closed = dict.fromkeys((*surplus, *flooding, *_busiest(sent[found.key] for found in cut_offs)))
         flooded = frozenset(row.user.project for row in flooding)
         return FloodResult(cut_offs, tuple(closed), tuple(self._abuses(crowds, now)), flooded)
 
@@ -225,9 +224,10 @@ def _by_sandbox(deltas: Iterable[_Delta]) -> dict[Key, _Sent]:
     return found
 
 
-def _busiest(connections: Iterable[BrokerConnection]) -> list[BrokerConnection]:
-    """As many as a sandbox may have: the revocation, which follows, closes any number at once."""
-    return sorted(connections, key=lambda row: row.messages, reverse=True)[:MAX_SANDBOX_CONNECTIONS]
+def _busiest(cut: Iterable[_Sent]) -> Iterable[BrokerConnection]:
+    """As many of each as a sandbox may have: the revocation, which follows, closes any number at once."""
+    for sent in cut:
+        yield from sorted(sent.connections, key=lambda row: -row.messages)[:MAX_SANDBOX_CONNECTIONS]
 
 
 def _publishing(clients: Iterable[_Delta], projects: Collection[str]) -> Iterable[BrokerConnection]:
