@@ -238,8 +238,8 @@ _NAMES: Final = {
     "sandherd.contracts.records": "AccessRole",
     "sandherd.contracts.requests": "AgentServerView ApprovalList Audit BranchList BranchView BudgetList Catalogue "
     "DeadLetter DeadLetters ExecOutput "
-    "ExecState FileList FileRead FileWritten HistoryDifference HistoryHold HistoryStatus MonitorReport MonitorView OutputChunk "
-    "ProjectField ProjectView PruneResult RequeueResult "
+    "ExecState FileList FileRead FileWritten HistoryDifference HistoryHold HistoryStatus MonitorReport MonitorView "
+    "OutputChunk ProjectField ProjectView PruneResult RequeueResult "
     "SandboxView ScheduleDeleted ScheduleList ScheduleTriggered ScheduleView SecretDeleted "
     "SecretList SecretView StoredEvent Subscription SubscriptionList TaskView TerminalSize TokenList TokenView "
     "Comparison FileVersion ProjectOverview SearchHit StatisticsList TranscriptEntry Trajectory UnsubscribeResult "

@@ -71,7 +71,8 @@ PARAMETERS: Final = [Parameter(path, said) for path, command in LEAVES.items() f
 TESTED: Final = [one for one in PARAMETERS if one.said.metavar in NAMES and one.shown not in FREE]
 
 
-GIVEN: Final = {"PROJECT": "shop", "SANDBOX": "sbx-1", "SANDBOX|TASK": "sbx-1", "TASK": "task-1", "NAME": "name-1", "APPROVAL": "a1",
+GIVEN: Final = {"PROJECT": "shop", "SANDBOX": "sbx-1", "SANDBOX|TASK": "sbx-1", "TASK": "task-1", "NAME": "name-1",
+    "APPROVAL": "a1",
     "TEXT": "hello", "NUMBER": "1", "TIME": "5m", "SANDBOX[:PATH]": "sbx-1", "KIND…": "claude", "IMAGE": "python:3.12",
     "SRC": "here", "DST": "sbx-1:there", "DIR": "folder", "FILE": "tasks.yaml",
     "FILE|-- OPTIONS…": "tasks.yaml"}  # fmt: skip

@@ -37,15 +37,15 @@ BROKER_SINCE: Final = (2, 12)
 
 async def examine(context: Context, now: datetime) -> list[Check]:
     """Run every check that is possible from this machine."""
-    found = [credential(context, now)]
+    found = [credential(context, now), *check_agent_sdks(context)]
     replied: set[str] = set()
     found += [check async for check in _on_the_broker(context, now, replied)]
     # A service that does not reply over the broker may still report the reason over HTTP.
     silent = sorted(context.services.keys() - replied)
     found += await asyncio.gather(*(_service(f"{name} by HTTP", context.services[name]) for name in silent))
-    found += [] if replied else [await _clock(context)]
-    sdks = check_agent_sdks(context.toolchains or context.home / "toolchains")
-    return found + sdks + disks(context.home) + check_exits(context.home) + check_unpublished(context.home)
+    if not replied:
+        found.append(await _clock(context))
+    return found + disks(context.home) + check_exits(context.home) + check_unpublished(context.home)
 
 
 def credential(context: Context, now: datetime) -> Check:
