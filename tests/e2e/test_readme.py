@@ -94,7 +94,7 @@ def test_shell_blocks_of_documents_succeed(document: Path, home: Path) -> None:
 
 def test_every_code_fence_has_a_known_tag() -> None:
     """A block without a tag, or with `bash`, would be shown and never run."""
-    known = {"sh", "console", "python", "json", "yaml", "toml", "text", "mermaid", "js", "dockerfile"}
+    known = {"sh", "console", "python", "json", "yaml", "toml", "text", "mermaid", "js", "sql", "dockerfile"}
     for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
         tags = re.findall(r"^```(.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
         # After the language a block may have a name, by which a test finds it.

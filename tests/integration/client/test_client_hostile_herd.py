@@ -132,6 +132,9 @@ async def test_hostile_refusals_are_neutralised(answering: Callable[..., Awaitab
             ("projects", "set"),
             ("budgets", "set"),
             ("webhooks", "secret"),
+            ("history", "status"),
+            ("history", "hold"),
+            ("history", "release"),
         }:
             # These are an operator's, ask on, or ask nothing.
             assert "␛[2J" in err, command

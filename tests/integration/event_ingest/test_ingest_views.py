@@ -1,6 +1,7 @@
 """The views for SQL: their columns never change, they show what is stored, and use indexes and partitions."""
 
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tests.integration.event_ingest.conftest import BEGUN
 
 COMMITTED = Path(__file__).with_name("views_v1.json")
 """The columns of the version, each with its type: never changed."""
+PAGE = Path(__file__).parents[3] / "docs/sql.md"
 _COLUMNS = """
 select c.relname as view, a.attname as name, format_type(a.atttypid, a.atttypmod) as type
 from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
@@ -22,15 +24,19 @@ _CORRELATION = "cor-1"
 
 
 async def test_columns_are_those_of_the_version(postgres: str) -> None:
-    """Views, columns and types are as they were committed, and as they are documented."""
+    """Views, columns and types are as they were committed, and as they are documented; documented queries run."""
     connection = await asyncpg.connect(postgres)
     try:
         rows = await connection.fetch(_COLUMNS, SCHEMA)
+        queries = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        for query in queries:
+            await connection.fetch(query)
     finally:
         await connection.close()
     stored: dict[str, list[list[str]]] = {}
     for row in rows:
         stored.setdefault(row["view"], []).append([row["name"], row["type"]])
+    assert queries
     assert stored == json.loads(COMMITTED.read_text())
     assert stored == {view.name: [[column.name, column.sql_type] for column in view.columns] for view in VIEWS}
 

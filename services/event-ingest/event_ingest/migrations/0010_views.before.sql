@@ -33,10 +33,11 @@ do $$ begin
     end if;
 end $$;
 
-create schema sandherd_v1;
+-- It may be there from before: an emptied database is migrated anew.
+create schema if not exists sandherd_v1;
 
 -- The first id of a time: `id >= first_id(…)` reads only the partitions of the days since then.
-create function sandherd_v1.first_id(at timestamptz) returns uuid
+create or replace function sandherd_v1.first_id(at timestamptz) returns uuid
 language sql immutable strict parallel safe
 return encode(substring(int8send(greatest(floor(extract(epoch from at) * 1000), 0)::bigint) from 3)
     || '\x00000000000000000000'::bytea, 'hex')::uuid;

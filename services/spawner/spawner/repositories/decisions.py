@@ -296,7 +296,7 @@ def moved_remotely(record: BranchRecord, at: str, now: datetime) -> BranchRecord
     """The branch whose remote branch a user has moved: no commit of others is overwritten."""
     name, pushed = record.branch, (record.pushed or "")[:12]
     reason = (
-        f"the repository's {record.remote_branch} is at {at[:12]}, which Sandherd did not push, and it overwrites no "
+        f"the repository's {record.remote_branch} is at {at[:12]}, which Sandherd did not push; Sandherd overwrites no "
         f"commits of others. Fetch the herd's commits (`sandherd branches fetch {name}`), and join both by hand, or "
         f"move the repository's branch back to {pushed}, or rename it, and push again (`sandherd branches push {name}`)"
     )
