@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import os
 import shutil
 import subprocess
@@ -81,14 +82,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _use_own_ports(config: pytest.Config) -> None:
-    """Each test process chooses brokers' ports from a range of its own.
+    """Each test process chooses brokers' ports from a range of its own, each time from the next part of it.
 
-    Otherwise a server that is away for a moment, or that is not yet listening, could lose its port to another test.
+    Otherwise a server that is away for a moment, or that is not yet listening, could lose its port to another test, or
+    to another port of its own configuration: what is chosen is not in use before the server starts.
     """
     if (worker := getattr(config, "workerinput", None)) is not None:
         size = len(BROKER_PORTS) // worker["workercount"]
         first = BROKER_PORTS.start + int(worker["workerid"].removeprefix("gw")) * size
-        nats._candidates = lambda: range(first, first + size)
+        begins = range(first, first + size - nats._TRIES + 1, nats._TRIES)
+        parts = itertools.cycle([range(begin, begin + nats._TRIES) for begin in begins])
+        nats._candidates = lambda: next(parts)
 
 
 def _keep_no_logger() -> None:
