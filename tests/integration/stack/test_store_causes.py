@@ -3,9 +3,10 @@
 import asyncio
 import json
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import nats.js.errors
 import pytest
@@ -26,7 +27,7 @@ from sandherd.stack.process_monitor import ProcessMonitor
 from sandherd.stack.status import read_status
 from sandherd.telemetry.meters import Meters
 from tests.engines.small_disk import small_disk
-from tests.integration.stack.guarded_broker import MIB, SUBJECT, kept
+from tests.integration.stack.guarded_broker import MIB, SUBJECT, Kept, kept
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.faults
@@ -66,17 +67,26 @@ def running_record(broker: Broker) -> StackRecord:
     return StackRecord(phase=Phase.READY, supervisor=ourselves(), processes=processes, nats_url=broker.url)
 
 
+async def ended_by_another_fault(found: Kept, limit: Callable[[int], Any]) -> bool:
+    """Whether Go's runtime, out of memory, crashed at a nil pointer instead of naming it, as it sometimes does."""
+    pid, restarts, log = found.broker.child.pid, found.restarts, found.broker.child.command.log
+    assert pid is not None
+    written = log.stat().st_size
+    with limit(pid):
+        await found.until_ended(pid)
+    await found.resumed()
+    assert found.restarts == restarts + 1
+    return b"SIGSEGV: segmentation violation" in log.read_bytes()[written:]
+
+
 async def test_broker_stores_again_after_exhausted_memory(folder: Path) -> None:
     """The limit of its address space or its control group is hit: restarted, the cause named, nothing lost."""
     async with kept(folder / "h") as found:
         (keeper,) = found.keepers
         found.broker.child.started = lambda: record(folder / "h", keeper)
         for limit, cause in ((limit_address_space, "out of memory"), (memory_cgroup, "perhaps by the kernel")):
-            pid, restarts = found.broker.child.pid, found.restarts
-            with limit(pid):
-                await found.until_ended(pid)
-            await found.resumed()
-            assert found.restarts == restarts + 1
+            while await ended_by_another_fault(found, limit):
+                pass
             assert keeper.problem is not None
             assert cause in keeper.problem
             (check,) = check_exits(folder / "h")
