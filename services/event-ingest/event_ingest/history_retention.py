@@ -80,7 +80,7 @@ _log: Final = logs.get("retention")
 
 
 class Drop(Enum):
-    """What came of a try to drop a day."""
+    """The result of a try to drop a day."""
 
     DROPPED = "dropped"
     BUSY = "busy"
