@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from sandherd.contracts.requests import (
         AgentServerView,
         ApprovalList,
+        ArchivedEvents,
         Audit,
         BranchList,
         BranchView,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         FileWritten,
         HistoryDifference,
         HistoryHold,
+        HistoryRestore,
         HistoryStatus,
         MonitorReport,
         MonitorView,
@@ -102,6 +104,7 @@ __all__ = [
     "AgentServerView",
     "ApprovalList",
     "ApprovalState",
+    "ArchivedEvents",
     "ArtifactRef",
     "Audit",
     "BranchList",
@@ -131,6 +134,7 @@ __all__ = [
     "HerdError",
     "HistoryDifference",
     "HistoryHold",
+    "HistoryRestore",
     "HistoryStatus",
     "LeftOut",
     "ListPage",
@@ -238,7 +242,8 @@ _NAMES: Final = {
     "sandherd.contracts.records": "AccessRole",
     "sandherd.contracts.requests": "AgentServerView ApprovalList Audit BranchList BranchView BudgetList Catalogue "
     "DeadLetter DeadLetters ExecOutput "
-    "ExecState FileList FileRead FileWritten HistoryDifference HistoryHold HistoryStatus MonitorReport MonitorView "
+    "ExecState FileList FileRead FileWritten HistoryDifference HistoryHold HistoryRestore HistoryStatus MonitorReport "
+    "ArchivedEvents MonitorView "
     "OutputChunk ProjectField ProjectView PruneResult RequeueResult "
     "SandboxView ScheduleDeleted ScheduleList ScheduleTriggered ScheduleView SecretDeleted "
     "SecretList SecretView StoredEvent Subscription SubscriptionList TaskView TerminalSize TokenList TokenView "

@@ -1,7 +1,7 @@
 """Questions about the history: statistics, the state of a project, transcripts, comparisons, search."""
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -57,6 +57,28 @@ class HistoryOperations:
         Takes an operator's credential.
         """
         return (await self.connection.request(made(requests.ReleaseHistory, task=task))).released
+
+    async def history_archives(self) -> "AsyncIterator[requests.ArchivedEvents]":
+        """The days that the archive of the history has, by project, the newest first.
+
+        Takes an operator's credential.
+        """
+        question = requests.AskHistoryArchives()
+        while True:
+            page = await self.connection.request(question, timeout=SECONDS)
+            for one in page.archives:
+                yield one
+            if page.next_before is None:
+                return
+            question = requests.AskHistoryArchives(before=page.next_before)
+
+    async def restore_history(self, day: date, *, days: int = 7, by: str | None = None) -> "requests.HistoryRestore":
+        """Load a day of the connection's project, or of all, from the archive; it stays for so many days at least.
+
+        Returns at once: `history_status` shows when it is complete. Takes an operator's credential.
+        """
+        request = made(requests.RestoreHistory, day=day, days=days, restored_by=by)
+        return await self.connection.request(request, timeout=SECONDS)
 
     async def statistics(
         self,

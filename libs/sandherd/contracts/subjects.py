@@ -174,6 +174,8 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.EVENT_INGEST, "history", frozenset({_P.OPERATOR}), "Show when days of the history are dropped."),
     _request(_P.EVENT_INGEST, "hold", frozenset({_P.OPERATOR}), "Prevent the drop of a project's or a task's events."),
     _request(_P.EVENT_INGEST, "release", frozenset({_P.OPERATOR}), "Remove a hold."),
+    _request(_P.EVENT_INGEST, "archives", frozenset({_P.OPERATOR}), "List the archived days of the history."),
+    _request(_P.EVENT_INGEST, "restore", frozenset({_P.OPERATOR}), "Load a day of the history from its archive."),
     _request(_P.MONITOR, "report", _CALLERS, "Report how the sandboxes of a project hinder each other."),
     _request(_P.SPAWNER, "requeue", frozenset({_P.OPERATOR}), "Handle a dead letter of this service again."),
     _request(_P.EVENT_INGEST, "requeue", frozenset({_P.OPERATOR}), "Handle a dead letter of this service again."),

@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 from sandherd.contracts.names import SafeName
 from sandherd.settings.fields import Env
 
+Directory = Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f]{1,1000}$")]
 Days = Annotated[int, Field(ge=0, le=36_500)]
 
 
@@ -19,3 +20,8 @@ class HistorySettings(BaseModel):
     history_project_days: Annotated[dict[SafeName, Days], Env("SANDHERD_HISTORY_PROJECT_DAYS")] = {}
     """The same for single projects, by name. Projects share the days: one is dropped when none of the projects that
     have events in it needs it."""
+    history_archive: Annotated[
+        Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f]{1,1000}$")] | None, Env("SANDHERD_HISTORY_ARCHIVE")
+    ] = None
+    """An existing directory, by its absolute path. Each day is archived there, and verified, before it is dropped.
+    [docs/history.md](history.md#archive)."""

@@ -188,6 +188,13 @@ _INGEST: Final = (
     ),
     Metric("sandherd_history_held_days", _G, "{day}", "Days of the history that are due and held."),
     Metric("sandherd_history_days_dropped_total", _C, "{day}", "Days of the history that were dropped."),
+    Metric("sandherd_history_days_archived_total", _C, "{day}", "Days of which events were archived and verified."),
+    Metric(
+        "sandherd_history_unarchived_days",
+        _G,
+        "{day}",
+        "Days that are due, and not dropped as they could not be archived. Absent: without an archive.",
+    ),
     Metric(
         "sandherd_room_given_bytes_total",
         _C,

@@ -37,6 +37,9 @@ select exists (select from history_holds h where
             select from sandboxes b join {0} e on e.entity = b.sandbox and e.project = b.project
             where b.project = h.project and b.task = h.task)))
 """
+_ATTACHED: Final = "select exists (select from pg_inherits where inhrelid = to_regclass($1))"
+_COUNT: Final = "select count(*) from {0}"
+_RESTORED: Final = "select max(until) from history_restores where day = $1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,18 @@ def parse_day(name: str) -> date | None:
         return None
 
 
+async def is_attached(connection: Connection, day: date) -> bool:
+    """Whether a day has its partition."""
+    found: bool = await connection.fetchval(_ATTACHED, partition_name(day))
+    return found
+
+
+async def count_events(connection: Connection, day: date) -> int:
+    """How many events a day has, exactly: from an index, of pages that are vacuumed already."""
+    found: int = await connection.fetchval(_COUNT.format(partition_name(day)))
+    return found
+
+
 async def read_not_before(connection: Connection) -> datetime:
     """When the first day may be dropped: some days after the database was upgraded."""
     applied: datetime = await connection.fetchval(_BEGUN, MIGRATION)
@@ -78,5 +93,12 @@ async def use_indexes(connection: Connection) -> None:
 async def read_contents(connection: Connection, day: date, policy: RetentionPolicy) -> Contents:
     """What decides about a day. Only in a transaction with `use_indexes`; projects only if the policy needs them."""
     name = partition_name(day)
-    projects = [row["project"] for row in await connection.fetch(_PROJECTS.format(name))] if policy.varies else []
-    return Contents(frozenset(projects), bool(await connection.fetchval(_HELD.format(name))))
+    projects = await read_projects(connection, day) if policy.varies else []
+    held: bool = await connection.fetchval(_HELD.format(name))
+    restored_until: datetime | None = await connection.fetchval(_RESTORED, day)
+    return Contents(frozenset(projects), held, restored_until)
+
+
+async def read_projects(connection: Connection, day: date) -> list[str]:
+    """The projects that have events in a day's partition. Only in a transaction with `use_indexes`."""
+    return [row["project"] for row in await connection.fetch(_PROJECTS.format(partition_name(day)))]

@@ -40,6 +40,8 @@ class Contents:
 
     projects: frozenset[str] = frozenset()
     held: bool = False
+    restored_until: datetime | None = None
+    """How long a day that was restored stays at least."""
 
 
 def due_at(day: date, days: Iterable[int], not_before: datetime) -> datetime | None:
@@ -56,6 +58,11 @@ def partition_due_at(
     """When no project needs a day's partition any more; None: never."""
     needed = [policy.of(project) for project in projects] or [policy.days]
     return due_at(day, needed, not_before)
+
+
+def contents_due_at(day: date, contents: Contents, policy: RetentionPolicy, not_before: datetime) -> datetime | None:
+    """The same, and not before the end of a restored day."""
+    return partition_due_at(day, contents.projects, policy, max(not_before, contents.restored_until or not_before))
 
 
 def may_be_due(day: date, policy: RetentionPolicy, not_before: datetime, now: datetime) -> bool:

@@ -17,9 +17,12 @@ from typing import Final
 
 import asyncpg
 
+from event_ingest.archive.history_archive import HistoryArchive
 from event_ingest.database import Connection, Database, classify_error
 from event_ingest.history_partitions import (
     Partition,
+    count_events,
+    is_attached,
     read_contents,
     read_not_before,
     read_partitions,
@@ -28,12 +31,12 @@ from event_ingest.history_partitions import (
 from event_ingest.history_policy import (
     ExaminedDay,
     RetentionPolicy,
+    contents_due_at,
     days_ahead,
     may_be_due,
     next_drop,
-    partition_due_at,
-    stored_before,
 )
+from event_ingest.history_undated import delete_undated
 from event_ingest.schema import AUTOVACUUM, partition_name
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
@@ -43,34 +46,16 @@ LOCK_MS: Final = 40
 """How long a drop waits for the statements before it; those after it wait for the drop."""
 _SECOND_LOCK_MS: Final = 10
 """How long it waits for further locks while it has that of `events`."""
-PORTION: Final = 1000
-"""Maximum of events of no day that are deleted in one transaction."""
 _TRIES: Final = 30
 """Maximum of tries of a drop in one run."""
 _CHECK_SECONDS: Final = 60.0
 _LOCK: Final = 0x5A4D_4452_4F50
-_ATTACHED: Final = "select exists (select from pg_inherits where inhrelid = to_regclass($1))"
 _DROP: Final = """
 set local lock_timeout = '{wait}ms';
 lock table only events in access exclusive mode;
 set local lock_timeout = '{second_wait}ms';
 drop table {name};
 commit
-"""
-_DELETE_UNDATED: Final = """
-with deleted as (
-    delete from events_default where id in (
-        select e.id from events_default e
-        left join unnest($1::text[], $2::timestamptz[]) as own (project, stored_before) using (project)
-        where e.stored_at < $4
-            and e.stored_at < case when own.project is null then $3::timestamptz else own.stored_before end
-            and not exists (select from history_holds h where h.project = e.project and (h.task in ('', e.entity)
-                or exists (select from sandboxes b where b.project = h.project and b.task = h.task
-                    and b.sandbox = e.entity)))
-        order by e.stored_at limit $5)
-    returning id
-)
-select count(*) from deleted
 """
 _UNSET: Final = """
 select part.relname from pg_inherits tree join pg_class part on part.oid = tree.inhrelid
@@ -85,6 +70,8 @@ class Drop(Enum):
     DROPPED = "dropped"
     BUSY = "busy"
     """Statements before it did not end in time, or another replica drops: try again."""
+    CHANGED = "changed"
+    """It has other events than were archived: archive them first."""
     NEEDED = "needed"
     """It is not due any more, or is dropped already."""
 
@@ -104,16 +91,24 @@ async def examine_days(
         await use_indexes(connection)
         for day in sorted(day for day in days if may_be_due(day, policy, not_before, now)):
             contents = await read_contents(connection, day, policy)
-            due = partition_due_at(day, contents.projects, policy, not_before)
+            due = contents_due_at(day, contents, policy, not_before)
             examined.append(ExaminedDay(day, due, contents.held))
     return examined
 
 
-async def try_drop(connection: Connection, day: date, policy: RetentionPolicy, now: datetime) -> Drop:
-    """Drop a day if it is due, in one transaction. Of a connection that is in none; after an error it is closed."""
+async def try_drop(
+    connection: Connection, day: date, policy: RetentionPolicy, now: datetime, archived: int | None = None
+) -> Drop:
+    """Drop a day if it is due, in one transaction. Of a connection that is in none; after an error it is closed.
+
+    With `archived`, only if it has this number of events: as events are only added, it is those that were archived.
+    """
     await connection.execute("begin")
     try:
         if await _is_due_now(connection, day, policy, now):
+            if archived is not None and await count_events(connection, day) != archived:
+                await connection.execute("rollback")
+                return Drop.CHANGED
             await connection.execute(_DROP.format(wait=LOCK_MS, second_wait=_SECOND_LOCK_MS, name=partition_name(day)))
             return Drop.DROPPED
         done = Drop.NEEDED
@@ -129,30 +124,13 @@ async def _is_due_now(connection: Connection, day: date, policy: RetentionPolicy
     if not await connection.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK):
         raise asyncpg.LockNotAvailableError("another replica drops")
     await connection.execute("lock table history_holds in share mode")
-    if not await connection.fetchval(_ATTACHED, partition_name(day)):
+    if not await is_attached(connection, day):
         return False
     await connection.execute(f"lock table {partition_name(day)} in share mode")  # no event is added meanwhile
     await use_indexes(connection)
     contents = await read_contents(connection, day, policy)
-    due = partition_due_at(day, contents.projects, policy, await read_not_before(connection))
+    due = contents_due_at(day, contents, policy, await read_not_before(connection))
     return ExaminedDay(day, due, contents.held).is_dropped(now)
-
-
-async def delete_undated(connection: Connection, policy: RetentionPolicy, now: datetime) -> int:
-    """Delete a portion of the events whose ids are of no day; returns how many. There are more if it is `PORTION`."""
-    not_before = await read_not_before(connection)
-    own = {project: stored_before(days, not_before, now) for project, days in policy.project_days.items()}
-    general = stored_before(policy.days, not_before, now)
-    limits = [limit for limit in (*own.values(), general) if limit is not None]
-    if not limits:
-        return 0
-    async with connection.transaction():
-        await connection.execute("set local lock_timeout = '1s'")
-        await connection.execute("lock table history_holds in share mode")
-        deleted: int = await connection.fetchval(
-            _DELETE_UNDATED, list(own), list(own.values()), general, max(limits), PORTION
-        )
-    return deleted
 
 
 async def set_autovacuum(connection: Connection) -> list[str]:
@@ -170,10 +148,14 @@ async def set_autovacuum(connection: Connection) -> list[str]:
 class HistoryRetention:
     """Measures the history once a minute, and drops what is due; in every replica, of which one drops at a time."""
 
-    def __init__(self, database: Database, meters: Meters, policy: RetentionPolicy) -> None:
+    def __init__(
+        self, database: Database, meters: Meters, policy: RetentionPolicy, archive: HistoryArchive | None = None
+    ) -> None:
+        """Without an archive, what is dropped is gone."""
         self._database = database
         self._meters = meters
         self._policy = policy
+        self._archive = archive
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -201,10 +183,13 @@ class HistoryRetention:
         examined = await examine_days(connection, days, self._policy, now)
         due = next_drop(days, examined, self._policy, await read_not_before(connection))
         self._measure(partitions, examined, due, now)
-        for one in examined:
-            if one.is_dropped(now):
-                await self._drop(connection, one.day, now)
-        await self._delete_undated(connection, now)
+        dropped = [one.day for one in examined if one.is_dropped(now)]
+        for day in dropped:
+            await self._drop(connection, day, now)
+        if self._archive is None:
+            await self._delete_undated(connection, now)
+        else:
+            await self._archive.clear_problems(connection, dropped)
 
     def _measure(
         self, partitions: Sequence[Partition], examined: Sequence[ExaminedDay], due: datetime | None, now: datetime
@@ -219,12 +204,17 @@ class HistoryRetention:
             self._meters.set("sandherd_history_next_drop_seconds", (due - now).total_seconds())
 
     async def _drop(self, connection: Connection, day: date, now: datetime) -> None:
+        archived = None if self._archive is None else await self._archive.cover(connection, day)
+        if self._archive is not None and archived is None:
+            return
         done = Drop.BUSY
         for _ in range(_TRIES):
-            done = await try_drop(connection, day, self._policy, now)
+            done = await try_drop(connection, day, self._policy, now, archived)
             if done is not Drop.BUSY:
                 break
             await asyncio.sleep(random.uniform(0.2, 1))  # replicas must not try in step
+        if self._archive is not None and done is not Drop.BUSY:
+            self._archive.discard(day)
         if done is Drop.DROPPED:
             self._meters.count("sandherd_history_days_dropped_total")
             _log.info("day of the history dropped", first=day.isoformat())

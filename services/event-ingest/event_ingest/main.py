@@ -1,5 +1,6 @@
 """event-ingest: stores every event in Postgres, once, and answers requests about the history."""
 
+import asyncio
 import gc
 import sys
 from collections.abc import Awaitable, Callable
@@ -10,6 +11,8 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
+from event_ingest.archive.history_archive import HistoryArchive, store_of
+from event_ingest.archive.restores import HistoryRestores
 from event_ingest.broker_data import check_broker_data
 from event_ingest.database import HEAVY_CONNECTIONS, LIGHT_CONNECTIONS, Connection, Database
 from event_ingest.gauges import IngestGauges
@@ -18,6 +21,7 @@ from event_ingest.ingest import CONSUMER, Ingest
 from event_ingest.migrator import read_migrations
 from event_ingest.partition_indexes import PartitionIndexes
 from event_ingest.queries.approvals import list_approvals
+from event_ingest.queries.archive import ArchiveRequests
 from event_ingest.queries.audit import audit_events
 from event_ingest.queries.comparison import compare_sandboxes
 from event_ingest.queries.dead_letters import list_dead_letters
@@ -45,6 +49,7 @@ from sandherd.contracts.requests import (
     AskDead,
     AskEvents,
     AskFileVersions,
+    AskHistoryArchives,
     AskHistoryStatus,
     AskOutput,
     AskOverview,
@@ -62,6 +67,7 @@ from sandherd.contracts.requests import (
     PastTasks,
     ReleaseHistory,
     Request,
+    RestoreHistory,
     Subscribe,
     Unsubscribe,
 )
@@ -78,6 +84,8 @@ HEAVY_LANE: Final = RequestLane(
 """For requests that may read all of a sandbox or a project."""
 STREAMS_LANE: Final = RequestLane(name="streams", at_once=4, per_project=2, cancels=True, budgeted=True)
 """For requests that read from the broker."""
+ARCHIVE_LANE: Final = RequestLane(name="archive", at_once=2, per_project=2, cancels=True, budgeted=True)
+"""For requests that read from the archive of the history."""
 
 ReplyT = TypeVar("ReplyT", bound=BaseModel)
 HistoryQuery = Callable[[Connection, Any, str, int], Awaitable[ReplyT]]
@@ -96,7 +104,7 @@ def compose(settings: Settings) -> Service:
     service.background("indexes", PartitionIndexes(database).run)
     service.background("measures", IngestGauges(service, database).run)
     service.background("retention", StreamRetention(service).run)
-    service.background("history retention", HistoryRetention(database, service.meters, policy_of(settings)).run)
+    _keep_history(service, database)
     service.background("subscriptions", SubscriptionWatch(service, database).run)
     service.consume_batches(CONSUMER, ingest.handle, batch=settings.ingest_batch, in_flight=IN_FLIGHT)
     service.examining.add(PartKind.MIGRATIONS, partial(check_migrations, database))
@@ -106,6 +114,27 @@ def compose(settings: Settings) -> Service:
     _register_stream_requests(service, database)
     _register_subscription_requests(service)
     return service
+
+
+def _keep_history(service: Service, database: Database) -> None:
+    """Days are dropped, archived before if there is an archive, and loaded from it."""
+    store = store_of(service.settings)
+    archive = None if store is None else HistoryArchive(store, service.meters)
+    retention = HistoryRetention(database, service.meters, policy_of(service.settings), archive)
+    service.background("history retention", retention.run)
+    restores = None if store is None else HistoryRestores(database, store)
+    if restores is not None:
+        service.background("history restores", restores.run)
+    requests = ArchiveRequests(database, store, asyncio.Event() if restores is None else restores.requested)
+
+    async def list_archives(incoming: IncomingRequest[AskHistoryArchives]) -> BaseModel:
+        return await requests.list_archives(incoming.request, _max_reply_bytes(service))
+
+    async def restore(incoming: IncomingRequest[RestoreHistory]) -> BaseModel:
+        return await requests.restore(incoming.request, incoming.project)
+
+    service.answer(AskHistoryArchives, list_archives, lane=ARCHIVE_LANE)
+    service.answer(RestoreHistory, restore, lane=ARCHIVE_LANE)
 
 
 def _register_history_requests(service: Service, database: Database) -> None:
@@ -126,7 +155,7 @@ def _register_history_requests(service: Service, database: Database) -> None:
         AskSearch: search_events,
         AskFileVersions: list_file_versions,
         AskVerification: verify_tables,
-        AskHistoryStatus: partial(show_status, policy_of(service.settings)),
+        AskHistoryStatus: partial(show_status, policy_of(service.settings), archive=service.settings.history_archive),
     }
     lane = _light_lane(service.settings)
     service.answer(AskEvents, _events_handler(service, database), lane=lane)

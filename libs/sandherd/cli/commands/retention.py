@@ -1,4 +1,4 @@
-"""`sandherd history`: status, hold, release and verify. What is dropped when, and whether the tables are right.
+"""`sandherd history`: what is dropped when, what is archived, and whether the tables are right.
 
 All but `verify` take an operator's credential.
 """
@@ -13,7 +13,7 @@ from sandherd.cli.options import Format, NamelessOutput, Project, example, group
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
 
-app = group("The history: when its days are dropped; hold events, release them.", "sandherd history status")
+app = group("The history: when its days are dropped; hold, release and restore events.", "sandherd history status")
 _TASK = "task-01k2w0p6x8e3mb1y9c4hqn5dzr"
 
 
@@ -27,6 +27,15 @@ def _checked_task(name: str | None) -> str | None:
     from sandherd.client.errors import checked_name
 
     return None if name is None else checked_name(name, "task")
+
+
+def _checked_day(text: str) -> str:
+    from datetime import date
+
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise typer.BadParameter("a day is written as 2026-08-21") from None
 
 
 Name = Annotated[
@@ -102,6 +111,66 @@ def release(ctx: typer.Context, name: Name, *, task: Task = None, output: Namele
         return show_release(name, task, released=await herd.release_history(task), output=output)
 
     return talk_as_operator(ctx, work, project=name)
+
+
+@app.command("archives", epilog=example("sandherd history archives", "sandherd history archives -o json"))
+def archives(ctx: typer.Context, output: NamelessOutput = Format.TABLE) -> int:
+    """List the days that are in the archive, by project, the newest first. A day is of UTC and of the ids of events."""
+    from sandherd.cli.render.retention import show_archives
+    from sandherd.cli.session import talk_as_operator
+
+    async def work(herd: "Herd") -> int:
+        show_archives([one async for one in herd.history_archives()], output)
+        return 0
+
+    return talk_as_operator(ctx, work)
+
+
+@app.command(
+    "restore",
+    epilog=example(
+        "sandherd history restore 2026-08-21", "sandherd history restore 2026-08-21 --project web --days 30"
+    ),
+)
+def restore(
+    ctx: typer.Context,
+    day: Annotated[str, typer.Argument(metavar="DAY", help="The day, of UTC: 2026-08-21.", callback=_checked_day)],
+    *,
+    project: Annotated[
+        str | None,
+        typer.Option(
+            "--project",
+            metavar="PROJECT",
+            help="Only the events of this project [default: of all].",
+            callback=lambda name: None if name is None else _checked_project(name),
+            autocompletion=project_names,
+        ),
+    ] = None,
+    days: Annotated[
+        int, typer.Option("--days", metavar="DAYS", help="How many days it stays at least.", min=1, max=3650)
+    ] = 7,
+    output: NamelessOutput = Format.TABLE,
+) -> int:
+    """Load a day from the archive into the history, and wait until it is complete.
+
+    Its files are compared with their digests first. Events that are in the history already are not loaded twice. An
+    interrupted command changes nothing: event-ingest restores the day on its own. The exit status is 1 if it can't.
+    """
+    from datetime import date
+
+    from sandherd.cli.history_restore import wait_restored
+    from sandherd.cli.render.retention import show_restore
+    from sandherd.cli.session import talk_as_operator, where
+    from sandherd.client.context import holder
+
+    credentials = where(ctx, project=project, role="operator").credentials
+    by = holder(credentials).name if credentials else None
+
+    async def work(herd: "Herd") -> int:
+        requested = await herd.restore_history(date.fromisoformat(day), days=days, by=by)
+        return show_restore(await wait_restored(herd, requested), output)
+
+    return talk_as_operator(ctx, work, project=project, create=True)
 
 
 @app.command("verify", epilog=example("sandherd history verify", "sandherd history verify -o json"))

@@ -8,9 +8,12 @@ from sandherd.cli.render import console
 from sandherd.cli.render.sizes import binary_size
 from sandherd.cli.stderr import complain
 from sandherd.client.terminal_text import write_text
-from sandherd.contracts.requests import HistoryDay, HistoryHold, HistoryStatus
+from sandherd.contracts.requests import ArchivedEvents, HistoryDay, HistoryHold, HistoryRestore, HistoryStatus
 
 DAYS: Final = ("DAY", "EVENTS", "SIZE", "DROPPED", "HELD")
+ARCHIVES: Final = ("DAY", "PROJECT", "EVENTS", "SIZE", "FILES", "ARCHIVED")
+PROBLEMS: Final = ("DAY", "SINCE", "NOT ARCHIVED")
+RESTORES: Final = ("DAY", "PROJECT", "EVENTS", "RESTORED", "STAYS UNTIL", "BY", "PROBLEM")
 HOLDS: Final = ("PROJECT", "TASK", "SINCE", "BY", "REASON")
 
 
@@ -27,11 +30,34 @@ def show_status(found: HistoryStatus, output: Format) -> None:
             "next drop": found.next_drop_at or "never",
             "no drop before": found.not_before,
             "days ahead": found.days_ahead,
+            "archive": found.archive or "none: what is dropped is gone",
         }
     )
     console.table(DAYS, [_day(one) for one in found.partitions], wide=output is Format.WIDE)
     if found.holds:
         console.table(HOLDS, [_hold(one) for one in found.holds], wide=output is Format.WIDE)
+    if found.archive_problems:
+        problems = [(one.day, one.since, one.problem) for one in found.archive_problems]
+        console.table(PROBLEMS, problems, wide=output is Format.WIDE)
+    if found.restores:
+        console.table(RESTORES, [_restore(one) for one in found.restores], wide=output is Format.WIDE)
+
+
+def show_archives(found: Sequence[ArchivedEvents], output: Format) -> None:
+    """What the archive has."""
+    rows = [(one.day, one.project, one.events, binary_size(one.bytes), one.files, one.archived_at) for one in found]
+    console.answer(output, list(found), ARCHIVES, rows)
+
+
+def show_restore(found: HistoryRestore, output: Format) -> int:
+    """The restored day; returns the exit status."""
+    if output in {Format.JSON, Format.JSONL}:
+        console.answer(output, found, RESTORES, ())
+    elif found.problem is None:
+        console.answer(output, found, RESTORES, [_restore(found)])
+    else:
+        complain(f"{found.day} is not restored: {found.problem}")
+    return 0 if found.problem is None else 1
 
 
 def show_hold(found: HistoryHold, output: Format) -> None:
@@ -53,6 +79,10 @@ def show_release(project: str, task: str | None, *, released: bool, output: Form
 
 def _day(one: HistoryDay) -> Sequence[object]:
     return (one.day or "none", one.events, binary_size(one.bytes), one.due_at, "yes" if one.held else None)
+
+
+def _restore(one: HistoryRestore) -> Sequence[object]:
+    return (one.day, one.project or "all", one.events, one.done_at, one.until, one.restored_by, one.problem)
 
 
 def _hold(one: HistoryHold) -> Sequence[object]:

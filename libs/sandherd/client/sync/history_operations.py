@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
+    from datetime import date, datetime
 
     from sandherd.client.herd import Herd
     from sandherd.client.sync.loop_thread import LoopThread
     from sandherd.contracts.requests import (
+        ArchivedEvents,
         Comparison,
         HistoryHold,
+        HistoryRestore,
         HistoryStatus,
         ProjectOverview,
         SearchHit,
@@ -61,6 +63,20 @@ class SyncHistoryOperations:
         Takes an operator's credential.
         """
         return self._loop.run(lambda: self._inner.release_history(task))
+
+    def history_archives(self) -> Generator[ArchivedEvents]:
+        """The days that the archive of the history has, by project, the newest first.
+
+        Takes an operator's credential.
+        """
+        return self._loop.iterate(self._inner.history_archives)
+
+    def restore_history(self, day: date, *, days: int = 7, by: str | None = None) -> HistoryRestore:
+        """Load a day of the connection's project, or of all, from the archive; it stays for so many days at least.
+
+        Returns at once: `history_status` shows when it is complete. Takes an operator's credential.
+        """
+        return self._loop.run(lambda: self._inner.restore_history(day, days=days, by=by))
 
     def statistics(
         self,

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
         FileWritten,
     )
     from sandherd.contracts.requests.approvals import ApprovalList, ApprovalView, AskApprovals
+    from sandherd.contracts.requests.archive import (
+        ArchivedEvents,
+        ArchiveProblem,
+        AskHistoryArchives,
+        HistoryArchives,
+        HistoryRestore,
+        RestoreHistory,
+    )
     from sandherd.contracts.requests.base import REQUESTS, TIMEOUT_HEADER, Page, Reply, Request
     from sandherd.contracts.requests.branches import (
         BranchList,
@@ -266,6 +274,7 @@ _NAMES: Final = {
     "live": "AskCredential CredentialGrant LiveSandboxes LiveTasks SandboxList SandboxView TaskList TaskView",
     "monitor": "FindingView InterventionView MonitorView RuleProgress ShowSandbox WatchedCall",
     "ports": "MAX_PORT_CONNECTIONS PORT_IDLE_SECONDS PortData PortWritten",
+    "archive": "ArchiveProblem ArchivedEvents AskHistoryArchives HistoryArchives HistoryRestore RestoreHistory",
     "retention": "AskHistoryStatus HistoryDay HistoryHold HistoryStatus HoldHistory HoldReleased ProjectDays "
     "ReleaseHistory",
     "runtime_logs": "MAX_LOG_BYTES MAX_LOG_LINES AskRuntimeLogs RuntimeLog",

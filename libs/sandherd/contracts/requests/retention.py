@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from sandherd.contracts.commands import Note
 from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests.archive import MAX_RESTORES, ArchiveProblem, HistoryRestore
 from sandherd.contracts.requests.base import Request
 
 MAX_HOLDS: Final = 1000
@@ -68,6 +69,12 @@ class HistoryStatus(Model):
     partitions: Annotated[list[HistoryDay], Field(max_length=MAX_LISTED_DAYS)] = Field(default_factory=list)
     """The oldest first."""
     holds: Annotated[list[HistoryHold], Field(max_length=MAX_HOLDS)] = Field(default_factory=list)
+    archive: str | None = None
+    """Where days are archived before they are dropped; None: nowhere."""
+    archive_problems: Annotated[list[ArchiveProblem], Field(max_length=MAX_LISTED_DAYS)] = Field(default_factory=list)
+    """The days that could not be archived, and so are not dropped."""
+    restores: Annotated[list[HistoryRestore], Field(max_length=MAX_RESTORES)] = Field(default_factory=list)
+    """The days that were loaded from the archive, or are to be."""
 
 
 class HoldReleased(Model):

@@ -12,24 +12,29 @@ from event_ingest.history_partitions import (
     read_partitions,
     use_indexes,
 )
-from event_ingest.history_policy import RetentionPolicy, days_ahead, partition_due_at
+from event_ingest.history_policy import RetentionPolicy, contents_due_at, days_ahead
+from event_ingest.queries.archive import RESTORE_COLUMNS
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import (
+    ArchiveProblem,
     AskHistoryStatus,
     HistoryDay,
     HistoryHold,
+    HistoryRestore,
     HistoryStatus,
     HoldHistory,
     HoldReleased,
     ProjectDays,
     ReleaseHistory,
 )
-from sandherd.contracts.requests.retention import MAX_HOLDS, MAX_LISTED_DAYS
+from sandherd.contracts.requests.retention import MAX_HOLDS, MAX_LISTED_DAYS, MAX_RESTORES
 
 _HOLDS: Final = (
     "select project, nullif(task, '') as task, reason, held_by, held_at from history_holds order by project, task"
 )
+_PROBLEMS: Final = "select day, problem, since from history_archive_problems order by day limit $1"
+_RESTORES: Final = f"select {RESTORE_COLUMNS} from history_restores order by day, project limit $1"  # noqa: S608
 _HOLD: Final = """
 insert into history_holds as h (project, task, reason, held_by)
 select $1, $2, $3, $4 where (select count(*) from history_holds) < $5
@@ -40,7 +45,13 @@ returning project, nullif(task, '') as task, reason, held_by, held_at
 
 
 async def show_status(
-    policy: RetentionPolicy, connection: Connection, _request: AskHistoryStatus, _project: str, _budget: int
+    policy: RetentionPolicy,
+    connection: Connection,
+    _request: AskHistoryStatus,
+    _project: str,
+    _budget: int,
+    *,
+    archive: str | None = None,
 ) -> HistoryStatus:
     """The retention of the whole history, whatever the project of the request."""
     async with connection.transaction(readonly=True):
@@ -49,6 +60,8 @@ async def show_status(
         not_before = await read_not_before(connection)
         days = [await _describe(connection, one, policy, not_before) for one in partitions]
         holds: Sequence[Any] = await connection.fetch(_HOLDS)
+        problems: Sequence[Any] = await connection.fetch(_PROBLEMS, MAX_LISTED_DAYS) if archive else []
+        restores: Sequence[Any] = await connection.fetch(_RESTORES, MAX_RESTORES)
     known = {one.day for one in partitions if one.day is not None}
     return HistoryStatus(
         days=policy.days,
@@ -59,6 +72,9 @@ async def show_status(
         days_ahead=days_ahead(known, datetime.now(UTC).date()),
         partitions=days,
         holds=[HistoryHold(**row) for row in holds],
+        archive=archive,
+        archive_problems=[ArchiveProblem(**row) for row in problems],
+        restores=[HistoryRestore(**row) for row in restores],
     )
 
 
@@ -69,7 +85,7 @@ async def _describe(
     if partition.day is None:
         return found
     contents = await read_contents(connection, partition.day, policy)
-    due = partition_due_at(partition.day, contents.projects, policy, not_before)
+    due = contents_due_at(partition.day, contents, policy, not_before)
     return found.model_copy(update={"due_at": due, "held": contents.held})
 
 

@@ -1,0 +1,27 @@
+"""Waiting until a day of the history is restored."""
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from sandherd.cli.activity import Activity
+
+if TYPE_CHECKING:
+    from sandherd.client.herd import Herd
+    from sandherd.contracts.requests import HistoryRestore
+
+_POLL_SECONDS: Final = 0.5
+
+
+async def wait_restored(herd: "Herd", requested: "HistoryRestore") -> "HistoryRestore":
+    """The restore when it is complete, or when it is known why it can't be."""
+    found = requested
+    with Activity(f"restoring {requested.day}"):
+        while found.done_at is None and found.problem is None:
+            await asyncio.sleep(_POLL_SECONDS)
+            restores = (await herd.history_status()).restores
+            found = next((one for one in restores if _key(one) == _key(requested)), found)
+    return found
+
+
+def _key(one: "HistoryRestore") -> tuple[object, object]:
+    return one.day, one.project

@@ -1,0 +1,68 @@
+"""What an archive has of one day: its files with their counts and digests. Pure."""
+
+from collections.abc import Iterable
+from datetime import date
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from event_ingest.archive.errors import ArchiveError, ArchiveFault
+from sandherd.contracts.model import Count, Moment
+from sandherd.contracts.names import SafeName
+
+MANIFEST: Final = "manifest.json"
+"""The name of a day's manifest. It is written last: a file that it does not list is not part of the archive."""
+
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class ArchivedFile(BaseModel):
+    """Events of one project and day. Usually all of them; events that came later are in files of their own."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}\.[0-9a-f]{8}\.parquet$")]
+    project: SafeName
+    events: Count
+    bytes: Count
+    sha256: Digest
+    """Of the file."""
+    events_sha256: Digest
+    """Of the values of all columns, as they were read from Postgres."""
+    archived_at: Moment
+
+
+class Manifest(BaseModel):
+    """The files of one day."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: Literal[1] = 1
+    day: date
+    files: Annotated[tuple[ArchivedFile, ...], Field(max_length=100_000)] = ()
+
+    def of(self, project: str | None) -> tuple[ArchivedFile, ...]:
+        """The files of one project; None: of all."""
+        return tuple(file for file in self.files if project in (None, file.project))
+
+    def extended(self, files: Iterable[ArchivedFile]) -> "Manifest":
+        """The manifest with further files."""
+        return self.model_copy(update={"files": (*self.files, *files)})
+
+    def to_json(self) -> bytes:
+        """The document that is stored."""
+        return self.model_dump_json(indent=1).encode() + b"\n"
+
+
+def read_manifest(day: date, document: bytes | None) -> Manifest:
+    """A day's manifest; without a document an empty one. Raises `ArchiveError` for one that is damaged."""
+    if document is None:
+        return Manifest(day=day)
+    try:
+        found = Manifest.model_validate_json(document)
+    except ValidationError as error:
+        text = f"the manifest of {day} is invalid: {error.errors(include_url=False, include_input=False)[0]['msg']}"
+        raise ArchiveError(ArchiveFault.INVALID, text) from error
+    if found.day != day:
+        raise ArchiveError(ArchiveFault.INVALID, f"the manifest of {day} is that of {found.day}")
+    return found

@@ -1,0 +1,107 @@
+"""Loads a day from the archive into its partition, in portions. An event is stored once, however often it is loaded.
+
+A partition that does not exist any more is loaded as a table of its own, and becomes part of the history when it is
+complete. Interrupted at any step, the next run continues.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import Any, Final
+
+import asyncpg
+
+from event_ingest.archive.archiver import verify_file
+from event_ingest.archive.errors import ArchiveError, ArchiveFault
+from event_ingest.archive.event_files import COLUMNS, read_rows
+from event_ingest.archive.manifest import ArchivedFile
+from event_ingest.archive.store import ArchiveStore
+from event_ingest.database import Connection
+from event_ingest.history_partitions import is_attached
+from event_ingest.readers import end_readers
+from event_ingest.schema import AUTOVACUUM, bounds, partition_name
+
+_TRIES: Final = 60
+_KINDS: Final = {
+    "id": "uuid",
+    "stream_sequence": "bigint",
+    "sequence": "integer",
+    "size": "integer",
+    "time": "timestamptz",
+    "stored_at": "timestamptz",
+}
+_VALUES: Final = ", ".join(f"${n}::{_KINDS.get(name, 'text')}[]" for n, name in enumerate(COLUMNS, 1))
+_SELECTED: Final = ", ".join("envelope::json" if name == "envelope" else name for name in COLUMNS)
+_INSERT: Final = (
+    f"insert into {{0}} ({', '.join(COLUMNS)}) select {_SELECTED} "  # noqa: S608  # our own names
+    f"from unnest({_VALUES}) as archived ({', '.join(COLUMNS)}) on conflict (id) do nothing"
+)
+_CREATE: Final = """
+create table if not exists {name} (like events including all,
+    constraint {name}_of_day check (id >= '{first}' and id < '{end}')) with ({autovacuum})
+"""
+# Without the lock of `events_default` an event of the day could be stored there meanwhile. The check of the table saves
+# a scan of it.
+_ATTACH: Final = """
+set local lock_timeout = '40ms';
+lock table events_default in access exclusive mode;
+with early as (delete from events_default where id >= '{first}' and id < '{end}' returning *)
+    insert into {name} select * from early on conflict (id) do nothing;
+alter table events attach partition {name} for values from ('{first}') to ('{end}');
+alter table {name} drop constraint {name}_of_day
+"""
+
+
+async def restore_day(connection: Connection, store: ArchiveStore, day: date, project: str | None) -> int:
+    """Load the events of one project or of all; returns how many the archive has. In no transaction.
+
+    Raises `ArchiveError` before anything is loaded if a file is missing or is not what was written.
+    """
+    files = (await asyncio.to_thread(store.manifest, day)).of(project)
+    if not files:
+        raise ArchiveError(ArchiveFault.MISSING, f"the archive has no {day}/ of {project or 'any project'}")
+    for file in files:
+        await asyncio.to_thread(verify_file, store, day, file)
+    attached = await is_attached(connection, day)
+    if not attached:
+        await connection.execute(_filled(_CREATE, day))
+    for file in files:
+        await _load(connection, store, day, file)
+    if not attached:
+        await _attach(connection, day)
+    return sum(file.events for file in files)
+
+
+async def _load(connection: Connection, store: ArchiveStore, day: date, file: ArchivedFile) -> None:
+    statement = _INSERT.format(partition_name(day))
+    with store.opened(day, file.name) as opened:
+        portions = read_rows(opened)
+        while rows := await asyncio.to_thread(_next, portions.__next__):
+            await connection.execute(statement, *(list(column) for column in zip(*rows, strict=True)))
+
+
+def _next(call: Callable[[], list[Any]]) -> Sequence[Any]:
+    """The next portion, or an empty one at the end: `StopIteration` can't leave a thread."""
+    try:
+        return call()
+    except StopIteration:
+        return ()
+
+
+async def _attach(connection: Connection, day: date) -> None:
+    await end_readers(connection)
+    for left in reversed(range(_TRIES)):
+        try:
+            async with connection.transaction():
+                await connection.execute(_filled(_ATTACH, day))
+            return
+        except asyncpg.LockNotAvailableError:
+            if not left:
+                raise
+            await asyncio.sleep(random.uniform(0.2, 1))
+
+
+def _filled(statement: str, day: date) -> str:
+    first, end = bounds(day)
+    return statement.format(name=partition_name(day), first=first, end=end, autovacuum=AUTOVACUUM)

@@ -1,0 +1,43 @@
+"""Deletes the events whose ids are of no day, by the time of their storing: row by row, in portions."""
+
+from datetime import datetime
+from typing import Final
+
+from event_ingest.database import Connection
+from event_ingest.history_partitions import read_not_before
+from event_ingest.history_policy import RetentionPolicy, stored_before
+
+PORTION: Final = 1000
+"""Maximum of events of no day that are deleted in one transaction."""
+_DELETE_UNDATED: Final = """
+with deleted as (
+    delete from events_default where id in (
+        select e.id from events_default e
+        left join unnest($1::text[], $2::timestamptz[]) as own (project, stored_before) using (project)
+        where e.stored_at < $4
+            and e.stored_at < case when own.project is null then $3::timestamptz else own.stored_before end
+            and not exists (select from history_holds h where h.project = e.project and (h.task in ('', e.entity)
+                or exists (select from sandboxes b where b.project = h.project and b.task = h.task
+                    and b.sandbox = e.entity)))
+        order by e.stored_at limit $5)
+    returning id
+)
+select count(*) from deleted
+"""
+
+
+async def delete_undated(connection: Connection, policy: RetentionPolicy, now: datetime) -> int:
+    """Delete a portion of the events whose ids are of no day; returns how many. There are more if it is `PORTION`."""
+    not_before = await read_not_before(connection)
+    own = {project: stored_before(days, not_before, now) for project, days in policy.project_days.items()}
+    general = stored_before(policy.days, not_before, now)
+    limits = [limit for limit in (*own.values(), general) if limit is not None]
+    if not limits:
+        return 0
+    async with connection.transaction():
+        await connection.execute("set local lock_timeout = '1s'")
+        await connection.execute("lock table history_holds in share mode")
+        deleted: int = await connection.fetchval(
+            _DELETE_UNDATED, list(own), list(own.values()), general, max(limits), PORTION
+        )
+    return deleted
