@@ -86,6 +86,8 @@ ASKING: dict[Words, list[str]] = {
     ("history", "status"): [],
     ("history", "hold"): ["default", "--reason", "case 7"],
     ("history", "release"): ["default"],
+    ("history", "archives"): [],
+    ("history", "restore"): ["2026-08-21"],
     ("schedules", "create"): ["mine", "--cron", "0 3 * * *", "--", "do it", "--", "true"],
     ("schedules", "list"): [],
     ("schedules", "show"): ["mine"],

@@ -135,6 +135,8 @@ async def test_hostile_refusals_are_neutralised(answering: Callable[..., Awaitab
             ("history", "status"),
             ("history", "hold"),
             ("history", "release"),
+            ("history", "archives"),
+            ("history", "restore"),
         }:
             # These are an operator's, ask on, or ask nothing.
             assert "␛[2J" in err, command

@@ -2,82 +2,30 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any
-from uuid import UUID
 
 import asyncpg
 import pytest
-from prometheus_client import CollectorRegistry
 
-from event_ingest.history_partitions import MIGRATION, read_partitions
+from event_ingest.history_partitions import read_partitions
 from event_ingest.history_policy import RetentionPolicy
-from event_ingest.history_retention import Drop, HistoryRetention, set_autovacuum, try_drop
+from event_ingest.history_retention import Drop, set_autovacuum, try_drop
 from event_ingest.queries.retention import show_status
-from event_ingest.schema import bounds, ensure_partitions, partition_name
-from sandherd.bus.consumers.consumer import DONE
+from event_ingest.schema import ensure_partitions, partition_name
 from sandherd.contracts.requests import AskAudit, AskHistoryStatus, HoldHistory, ReleaseHistory
 from sandherd.contracts.subjects import Principal
-from sandherd.telemetry.meters import Meters
+from tests.integration.event_ingest.old_days import POLICY, OldDays, opened_old_days
 from tests.patience import PATIENCE
-
-OLD = 100
-"""How many days ago the old events are from; 90 is the default retention."""
-POLICY = RetentionPolicy(90)
-VERSION_7 = 7 << 76 | 2 << 62
-"""The bits that make a UUID one of version 7."""
-
-
-class Days:
-    """A history with partitions of old days, whose upgrade was long ago."""
-
-    def __init__(self, history: Any, connection: Any) -> None:
-        self.history = history
-        self.connection = connection
-        self.now = datetime.now(UTC)
-        self.old = (self.now - timedelta(days=OLD)).date()
-        self.ids = 0
-
-    async def store(self, events: list[Any], day: date) -> None:
-        """Store events with ids of a day."""
-        moved = [event.model_copy(update={"id": self._id(day)}) for event in events]
-        assert await self.history.hear(moved) == [DONE] * len(moved)
-
-    def _id(self, day: date) -> UUID:
-        self.ids += 1
-        return UUID(int=bounds(day)[0].int | VERSION_7 | self.ids)
-
-    async def run(self, policy: RetentionPolicy = POLICY) -> CollectorRegistry:
-        """One run of the retention; returns its metrics."""
-        registry = CollectorRegistry()
-        retention = HistoryRetention(self.history.database, Meters(registry), policy)
-        await retention.run_once(self.connection, self.now)
-        return registry
-
-    async def has(self, day: date) -> bool:
-        return day in {one.day for one in await read_partitions(self.connection)}
-
-    async def counts(self) -> dict[str, int]:
-        """The stored events by project."""
-        rows = await self.history.rows("select project, count(*) from events group by project")
-        return {row["project"]: row["count"] for row in rows}
 
 
 @pytest.fixture
-async def days(history: Any) -> AsyncIterator[Days]:
-    connection = await asyncpg.connect(history.url)
-    try:
-        found = Days(history, connection)
-        await ensure_partitions(connection, found.now - timedelta(days=OLD))
-        await connection.execute(
-            "update schema_migrations_before set applied_at = now() - interval '1 year' where number = $1", MIGRATION
-        )
+async def days(history: Any) -> AsyncIterator[OldDays]:
+    async with opened_old_days(history) as found:
         yield found
-    finally:
-        await connection.close()
 
 
-async def test_old_days_are_dropped_and_nothing_else(days: Days, script: Any) -> None:
+async def test_old_days_are_dropped_and_nothing_else(days: OldDays, script: Any) -> None:
     """Due partitions are gone with their events; others, totals and read tables stay, and no event is missing."""
     await days.store(script.life("task-1", "sbx-1") + script.messages("sbx-1", 5), days.old)
     await days.store(script.messages("sbx-1", 3), days.now.date())
@@ -92,7 +40,7 @@ async def test_old_days_are_dropped_and_nothing_else(days: Days, script: Any) ->
     assert min(partitions) > days.old + timedelta(days=8)  # the partitions that follow the old day are due, too
 
 
-async def test_nothing_is_dropped_within_a_week_after_the_upgrade(days: Days, script: Any) -> None:
+async def test_nothing_is_dropped_within_a_week_after_the_upgrade(days: OldDays, script: Any) -> None:
     """However old it is, so that operators of a long history can prevent it; `status` has the time of the drop."""
     await days.store(script.messages("sbx-1", 1), days.old)
     await days.connection.execute("update schema_migrations_before set applied_at = now()")
@@ -105,7 +53,7 @@ async def test_nothing_is_dropped_within_a_week_after_the_upgrade(days: Days, sc
 
 
 @pytest.mark.parametrize("task", ["", "task-1"])
-async def test_hold_prevents_the_drop_until_it_is_released(days: Days, script: Any, task: str) -> None:
+async def test_hold_prevents_the_drop_until_it_is_released(days: OldDays, script: Any, task: str) -> None:
     """A hold of a project, or of a task, whose sandbox alone has events of that day; other days are dropped."""
     await days.history.hear(script.life("task-1", "sbx-1"))
     await days.store(script.messages("sbx-1", 2), days.old)
@@ -125,7 +73,7 @@ async def test_hold_prevents_the_drop_until_it_is_released(days: Days, script: A
     assert not await days.has(days.old)
 
 
-async def test_day_stays_for_the_project_that_needs_it_longest(days: Days, script: Any) -> None:
+async def test_day_stays_for_the_project_that_needs_it_longest(days: OldDays, script: Any) -> None:
     """A project with more days keeps the whole partition; without its events the others decide."""
     other = days.old + timedelta(days=1)
     await days.store(script.messages("sbx-1", 1) + script.messages("sbx-2", 1, project="long"), days.old)
@@ -136,7 +84,9 @@ async def test_day_stays_for_the_project_that_needs_it_longest(days: Days, scrip
     assert await days.counts() == {"default": 1, "long": 1}
 
 
-async def test_events_from_wrong_clocks_create_no_partitions_and_are_deleted_in_time(days: Days, script: Any) -> None:
+async def test_events_from_wrong_clocks_create_no_partitions_and_are_deleted_in_time(
+    days: OldDays, script: Any
+) -> None:
     """Ids of 1970 and of 2100 are of no day: the time of their storing decides, unless they are held."""
     before = [one.day for one in await read_partitions(days.connection)]
     await days.store(script.messages("sbx-1", 2), date(1970, 1, 2))
@@ -151,7 +101,7 @@ async def test_events_from_wrong_clocks_create_no_partitions_and_are_deleted_in_
     assert await days.counts() == {"other": 2}
 
 
-async def test_new_event_with_an_old_id_does_not_keep_its_day(days: Days, script: Any) -> None:
+async def test_new_event_with_an_old_id_does_not_keep_its_day(days: OldDays, script: Any) -> None:
     """An event that is stored now is dropped with the day that its id is of."""
     await days.store(script.messages("sbx-1", 1), days.old)
     await days.run()
@@ -159,7 +109,7 @@ async def test_new_event_with_an_old_id_does_not_keep_its_day(days: Days, script
     assert await days.counts() == {}
 
 
-async def test_drop_gives_way_to_statements_before_it(days: Days, script: Any) -> None:
+async def test_drop_gives_way_to_statements_before_it(days: OldDays, script: Any) -> None:
     """While a transaction reads the history, nothing changes and nothing waits; afterwards the day is dropped once."""
     await days.store(script.messages("sbx-1", 1), days.old)
     reader, second = await asyncpg.connect(days.history.url), await asyncpg.connect(days.history.url)
@@ -192,7 +142,7 @@ async def test_gap_of_a_source_with_dropped_days_is_counted(running: Any, script
     assert (audit.missing, audit.conflicts, audit.sources[0].gaps) == (1, 0, [])
 
 
-async def test_partitions_are_vacuumed_for_rows_that_never_change(days: Days) -> None:
+async def test_partitions_are_vacuumed_for_rows_that_never_change(days: OldDays) -> None:
     """Those of an earlier version are changed once; settings of an operator stay."""
     name, own = partition_name(days.old), partition_name(days.old + timedelta(days=1))
     await days.connection.execute(f"alter table {name} reset (autovacuum_freeze_min_age)")

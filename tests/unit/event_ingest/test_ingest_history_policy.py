@@ -5,8 +5,10 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from event_ingest.history_policy import (
+    Contents,
     ExaminedDay,
     RetentionPolicy,
+    contents_due_at,
     days_ahead,
     may_be_due,
     next_drop,
@@ -111,3 +113,12 @@ def test_next_drop_is_the_first_of_any_day_that_is_not_held() -> None:
     assert next_drop({DAY}, [ExaminedDay(DAY, LONG_AGO, held=True)], MIXED, LONG_AGO) is None
     assert next_drop(days, [], RetentionPolicy(0), LONG_AGO) is None
     assert next_drop(set(), [], POLICY, LONG_AGO) is None
+
+
+def test_restored_day_stays_until_its_time() -> None:
+    """Due long ago, it is dropped when that has passed; a day that is needed longer stays longer."""
+    until = END + timedelta(days=200)
+    restored = Contents(frozenset({"web"}), restored_until=until)
+    assert contents_due_at(DAY, restored, POLICY, LONG_AGO) == until
+    assert contents_due_at(DAY, restored, RetentionPolicy(400), LONG_AGO) == END + timedelta(days=400)
+    assert contents_due_at(DAY, restored, RetentionPolicy(0), LONG_AGO) is None

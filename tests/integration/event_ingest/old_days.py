@@ -1,0 +1,77 @@
+"""A history with partitions of old days, whose upgrade was long ago."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+from prometheus_client import CollectorRegistry
+
+from event_ingest.archive.history_archive import HistoryArchive
+from event_ingest.archive.store import ArchiveStore
+from event_ingest.history_partitions import MIGRATION, read_partitions
+from event_ingest.history_policy import RetentionPolicy
+from event_ingest.history_retention import HistoryRetention
+from event_ingest.schema import bounds, ensure_partitions
+from sandherd.bus.consumers.consumer import DONE
+from sandherd.telemetry.meters import Meters
+
+OLD = 100
+"""How many days ago the old events are from; 90 is the default retention."""
+POLICY = RetentionPolicy(90)
+_VERSION_7 = 7 << 76 | 2 << 62
+"""The bits that make a UUID one of version 7."""
+
+
+class OldDays:
+    """A history with partitions of old days, whose upgrade was long ago."""
+
+    def __init__(self, history: Any, connection: Any) -> None:
+        self.history = history
+        self.connection = connection
+        self.now = datetime.now(UTC)
+        self.old = (self.now - timedelta(days=OLD)).date()
+        self.ids = 0
+
+    async def store(self, events: list[Any], day: date) -> None:
+        """Store events with ids of a day."""
+        moved = [event.model_copy(update={"id": self._id(day)}) for event in events]
+        assert await self.history.hear(moved) == [DONE] * len(moved)
+
+    def _id(self, day: date) -> UUID:
+        self.ids += 1
+        return UUID(int=bounds(day)[0].int | _VERSION_7 | self.ids)
+
+    async def run(self, policy: RetentionPolicy = POLICY, archive: ArchiveStore | None = None) -> CollectorRegistry:
+        """One run of the retention; returns its metrics."""
+        registry = CollectorRegistry()
+        meters = Meters(registry)
+        kept = None if archive is None else HistoryArchive(archive, meters)
+        await HistoryRetention(self.history.database, meters, policy, kept).run_once(self.connection, self.now)
+        return registry
+
+    async def has(self, day: date) -> bool:
+        """Whether the day has its partition."""
+        return day in {one.day for one in await read_partitions(self.connection)}
+
+    async def counts(self) -> dict[str, int]:
+        """The stored events by project."""
+        rows = await self.history.rows("select project, count(*) from events group by project")
+        return {row["project"]: row["count"] for row in rows}
+
+
+@asynccontextmanager
+async def opened_old_days(history: Any) -> AsyncIterator[OldDays]:
+    """The partitions from 101 to 93 days ago exist."""
+    connection = await asyncpg.connect(history.url)
+    try:
+        found = OldDays(history, connection)
+        await ensure_partitions(connection, found.now - timedelta(days=OLD))
+        await connection.execute(
+            "update schema_migrations_before set applied_at = now() - interval '1 year' where number = $1", MIGRATION
+        )
+        yield found
+    finally:
+        await connection.close()
