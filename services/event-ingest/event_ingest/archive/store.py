@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import date
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -58,12 +59,11 @@ class ArchiveStore:
         partial = path.with_name(name + PARTIAL)
         with storage_errors(f"{day}/{name}"):
             path.parent.mkdir(exist_ok=True)
-            opened = partial.open("wb")
+            opened = partial.open("wb", buffering=0)
         try:
             with opened:
                 yield NewFile(opened, f"{day}/{name}")
                 with storage_errors(f"{day}/{name}"):
-                    opened.flush()
                     os.fsync(opened.fileno())
             with storage_errors(f"{day}/{name}"):
                 partial.rename(path)
@@ -107,14 +107,16 @@ class ArchiveStore:
 class NewFile:
     """A file that is being written. Only its own errors are those of the archive, not those of what is read for it."""
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
+    def __init__(self, file: FileIO, name: str) -> None:
         self._file = file
         self._name = name
 
     def write(self, data: bytes) -> None:
         """Write all of it."""
+        left = memoryview(data)
         with storage_errors(self._name):
-            self._file.write(data)
+            while left:
+                left = left[self._file.write(left) :]
 
 
 def _sync(folder: Path) -> None:

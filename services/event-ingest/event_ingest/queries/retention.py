@@ -28,7 +28,8 @@ from sandherd.contracts.requests import (
     ProjectDays,
     ReleaseHistory,
 )
-from sandherd.contracts.requests.retention import MAX_HOLDS, MAX_LISTED_DAYS, MAX_RESTORES
+from sandherd.contracts.requests.archive import MAX_RESTORES
+from sandherd.contracts.requests.retention import MAX_HOLDS, MAX_LISTED_DAYS
 
 _HOLDS: Final = (
     "select project, nullif(task, '') as task, reason, held_by, held_at from history_holds order by project, task"
