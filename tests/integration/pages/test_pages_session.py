@@ -110,8 +110,8 @@ def numbered(first: int, last: int) -> list[AgentMessage]:
 async def test_session_page_shows_a_loss_and_misses_nothing(site: Site) -> None:
     """The page opens at the end and is live, catches up after a loss, and sends once what could not be sent.
 
-    It stays at the end when its window becomes smaller, as it does when a message states that nothing is received. While the gateway is gone it shows that, and the message stays in the box, marked as not sent. A command to mute a
-    rule reaches the monitor.
+    It stays at the end when its window becomes smaller. While the gateway is gone it shows that, and the message stays
+    in the box, marked as not sent. A command to mute a rule reaches the monitor.
     """
     page = site.page
     await page.goto(f"/sandboxes/{SANDBOX}")
