@@ -49,9 +49,15 @@ async def stored(days: OldDays) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in await days.connection.fetch(_ALL.replace("envelope", "envelope::text"))]
 
 
+def read(statement: str) -> list[Any]:
+    """What DuckDB replies, as users have it."""
+    with duckdb.connect() as connection:
+        return connection.execute(statement).fetchall()
+
+
 def archived(archive: ArchiveStore, columns: str = "count(*)") -> Any:
-    """What DuckDB reads from all files, as users do."""
-    return duckdb.sql(f"select {columns} from '{archive.directory}/*/*.parquet'").fetchall()
+    """What DuckDB reads from all files."""
+    return read(f"select {columns} from '{archive.directory}/*/*.parquet'")
 
 
 async def status(days: OldDays, archive: ArchiveStore) -> HistoryStatus:
@@ -82,7 +88,7 @@ async def test_day_is_archived_before_it_is_dropped_and_restored_to_the_letter(
     assert metrics.get_sample_value("sandherd_history_days_archived_total") == 1
     assert metrics.get_sample_value("sandherd_history_unarchived_days") == 0
     [*_, newest] = before
-    found = duckdb.sql(f"select {', '.join(COLUMNS)} from '{archive.directory}/*/*.parquet' order by id").fetchall()
+    found = read(f"select {', '.join(COLUMNS)} from '{archive.directory}/*/*.parquet' order by id")
     assert [(str(row[0]), row[-1]) for row in found] == [(str(row[0]), row[-1]) for row in before if row != newest]
     for _ in range(2):
         await restored(days, archive) if not await days.has(days.old) else await restore_day(
@@ -273,8 +279,8 @@ async def test_documented_statements_of_duckdb(days: OldDays, archive: ArchiveSt
     assert "2026-08-21" in block
     located = block.replace("/srv/archive", str(archive.directory)).replace("2026-08-21", days.old.isoformat())
     counts, texts = (part for part in located.replace("2026-08-*", "*").split(";") if part.strip())
-    assert duckdb.sql(counts).fetchall()[0][:3] == ("web", "agent.message", 2)
-    assert [row[1:] for row in duckdb.sql(texts).fetchall()] == [("sbx-1", "word 0"), ("sbx-1", "word 1")]
+    assert read(counts)[0][:3] == ("web", "agent.message", 2)
+    assert [row[1:] for row in read(texts)] == [("sbx-1", "word 0"), ("sbx-1", "word 1")]
 
 
 async def test_operator_lists_and_restores(world: Any, history: Any, archive: ArchiveStore, script: Any) -> None:
