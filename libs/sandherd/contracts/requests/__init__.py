@@ -286,9 +286,9 @@ _NAMES: Final = {
     "transcript": "AskTranscript Transcript TranscriptEntry",
     "usage": "AskUsage GroupUsage Usage UsageList",
     "verification": "AskVerification HistoryDifference Verification",
-    "webhooks": "MAX_DEAD MAX_WEBHOOKS AskWebhookSecrets AskWebhooks CreateWebhook DeleteWebhook DeleteWebhookSecrets "
-    "ReplayWebhook RotateWebhookSecret TestWebhook Webhook WebhookDeadLetter WebhookDeleted WebhookList WebhookSecrets "
-    "WebhookSecretsDeleted WebhookTested WebhookUrl WebhookWithSecret",
+    "webhooks": "MAX_DEAD MAX_WEBHOOKS AskWebhookSecrets AskWebhooks CreateWebhook DeleteWebhook "
+    "DeleteWebhookSecrets ReplayWebhook RotateWebhookSecret SendWebhookTest Webhook WebhookDeadLetter WebhookDeleted "
+    "WebhookList WebhookSecrets WebhookSecretsDeleted WebhookTested WebhookUrl WebhookWithSecret",
     "worker": "AskPeers Fetch Peer PeerList WorkerDownload WorkerExec WorkerExecInput WorkerExecKill WorkerExecStatus "
     "WorkerListFiles WorkerPortRead WorkerPortWrite WorkerUpload",
 }

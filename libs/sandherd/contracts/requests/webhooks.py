@@ -159,7 +159,7 @@ class WebhookTested(Model):
     reason: str
 
 
-class TestWebhook(Request[WebhookTested]):
+class SendWebhookTest(Request[WebhookTested]):
     """Send a signed document of the type `webhook.test` once, and return what came of it."""
 
     Answer: ClassVar[type[BaseModel]] = WebhookTested

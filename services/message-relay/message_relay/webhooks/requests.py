@@ -23,7 +23,7 @@ from sandherd.contracts.requests import (
     ReplayWebhook,
     Request,
     RotateWebhookSecret,
-    TestWebhook,
+    SendWebhookTest,
     WebhookDeleted,
     WebhookList,
     WebhookTested,
@@ -39,7 +39,7 @@ AT_ONCE: Final = 8
 """Maximum tests that a replica sends at the same time; of one project one."""
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     **dict.fromkeys((CreateWebhook, AskWebhooks, RotateWebhookSecret, ReplayWebhook, DeleteWebhook), 1),
-    TestWebhook: AT_ONCE,
+    SendWebhookTest: AT_ONCE,
 }
 """The requests handled here, and the maximum of each that a replica handles concurrently."""
 
@@ -71,7 +71,7 @@ class WebhookRequestHandler:
             AskWebhooks: self.list,
             RotateWebhookSecret: self.rotate,
             ReplayWebhook: self.replay,
-            TestWebhook: self.test,
+            SendWebhookTest: self.test,
             DeleteWebhook: self.delete,
         }
 
@@ -133,7 +133,7 @@ class WebhookRequestHandler:
         )
         return WebhookList(webhooks=[changed.view(with_dead=True)])
 
-    async def test(self, incoming: IncomingRequest[TestWebhook]) -> WebhookTested:
+    async def test(self, incoming: IncomingRequest[SendWebhookTest]) -> WebhookTested:
         """Send a test once. It is no event: nothing stores it."""
         record = (await self._load(incoming.project, incoming.request.name)).record
         if record.project in self._tested:
