@@ -78,6 +78,7 @@ FIELDS: Final = (
     Field("queue", "The queue group of a subscription."),
     Field("stream", "The stream."),
     Field("subscription", "The name of a durable subscription."),
+    Field("webhook", "The project and the name of a webhook."),
     Field("message_id", "The broker's id of the message that is replied to."),
     Field("number", "A sequence number of a stream, or the number of a migration."),
     Field("position", "The sequence number up to which a stream was read."),

@@ -128,6 +128,12 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("inbox unavailable", "Messages of one sandbox are delivered later.", _BROKER),
         _info("message already deleted", "Another replica has deleted it."),
         _warning("invalid receipt from worker", "The message is delivered again.", "End the sandbox if it repeats."),
+        _warning("secret of a webhook not read, retrying", "Its events wait.", "Rotate the secret if it repeats."),
+        _warning("events for a webhook not read, retrying", "Its events wait.", _BROKER),
+        _warning("webhooks not read, retrying", "Changes of webhooks take effect later.", _BROKER),
+        _warning("webhook given up", "An event was not accepted at the last attempt.", "Replay it from its webhook."),
+        _warning("webhook disabled", "Its receiver accepts nothing.", "Inform its owner, who can resume it."),
+        _error("delivery of a webhook failed, retrying", "It begins anew after half a minute.", _REPORT),
     ),
     "gateway": (
         _info("serving the HTTP API", "The API accepts requests, at `http_port`."),

@@ -19,6 +19,7 @@ from message_relay.main import compose as compose_relay
 from message_relay.webhooks import partition, rules
 from message_relay.webhooks.record import WebhookRecord
 from message_relay.webhooks.store import StoredWebhook, WebhookStore
+from sandherd.cli.exit_status import status_of
 from sandherd.client import Context, Herd, HerdError
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
@@ -372,3 +373,30 @@ async def test_broker_killed_meanwhile_loses_nothing(herd: Broker, user: Herd, e
         await eventually(lambda: endpoint.of("hook", ONE)[-1:] == [3], "it continues")
         numbers = endpoint.of("hook", ONE)
         assert [number for index, number in enumerate(numbers) if number not in numbers[:index]] == [1, 2, 3]
+
+
+async def test_commands_do_the_same(herd: Broker, user: Herd, endpoint: Endpoint, capfd: Any) -> None:
+    """Create, list, show, test, rotate, replay and delete as a user does it; the secret is on standard output once."""
+
+    async def sandherd(*words: str) -> tuple[int, str]:
+        context = context_of(herd)
+        place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
+        status = await asyncio.to_thread(status_of, [*place, "webhooks", *words])
+        return status, capfd.readouterr().out
+
+    async with relay_of(herd).running():
+        await create(user, "other", f"{endpoint.url}/other")
+        status, out = await sandherd("create", "hook", f"{endpoint.url}/hook", "--type", "task", "--from", "all")
+        assert (status, out.startswith("whsec_")) == (0, True)
+        assert (await sandherd("test", "hook"))[0] == 0
+        assert is_signed(out.strip(), *endpoint.last["hook"])
+        endpoint.statuses["hook"] = [500]
+        assert (await sandherd("test", "hook"))[0] == 1
+        status, listed = await sandherd("list")
+        assert (status, "hook" in listed, "whsec_" in listed) == (0, True, False)
+        status, shown = await sandherd("show", "hook", "-o", "json")
+        assert (status, json.loads(shown)["types"]) == (0, ["task"])
+        assert (await sandherd("rotate", "hook"))[1].startswith("whsec_")
+        assert "continues behind" in (await sandherd("replay", "hook", "--dead-letters"))[1]
+        assert (await sandherd("delete", "hook"))[0] == 0
+        assert (await sandherd("show", "hook"))[0] != 0

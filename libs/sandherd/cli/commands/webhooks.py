@@ -13,9 +13,7 @@ from sandherd.client.terminal_text import write_text
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
 
-app = group(
-    "Webhooks: create, list, show, test, rotate, replay, delete; deliver by a program.", "sandherd webhooks list"
-)
+app = group("Webhooks of a project, and their delivery by a program of your own.", "sandherd webhooks list")
 add_to(app)
 
 

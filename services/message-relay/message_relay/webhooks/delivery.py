@@ -164,7 +164,7 @@ class WebhookDelivery:
             try:
                 return await act()
             except NO_REPLY as error:
-                _log.warning("events not read, retrying", attempt=attempt, error=repr(error))
+                _log.warning("events for a webhook not read, retrying", attempt=attempt, error=repr(error))
             await asyncio.sleep(BROKER_BACKOFF.delay(attempt))
             attempt += 1
 

@@ -100,7 +100,8 @@ def resumed(record: WebhookRecord, *, position: int | None, dead_letters: bool) 
         changes |= {"position": position, "waiting": ()}
     if dead_letters:
         left = record.waiting if position is None else ()
-        again = {*left, *(one.sequence for one in record.dead)}
+        read = record.position if position is None else position  # later ones come by the position
+        again = {*left, *(one.sequence for one in record.dead if one.sequence <= read)}
         changes |= {"waiting": tuple(sorted(again)), "dead": ()}
     return record.model_copy(update=changes)
 
