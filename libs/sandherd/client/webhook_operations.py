@@ -11,8 +11,8 @@ from sandherd.contracts import requests
 if TYPE_CHECKING:
     from sandherd.contracts.requests import Webhook
 
-_TEST_SECONDS = 20.0
-"""A receiver may take ten seconds."""
+_SECONDS = 20.0
+"""Of what needs more than the relay: a receiver may take ten seconds, the spawner five."""
 
 
 class WebhookOperations:
@@ -32,7 +32,8 @@ class WebhookOperations:
     ) -> "requests.WebhookWithSecret":
         """Have the project's events sent to a URL: all, or those of these types or domains, of these entities.
 
-        The reply has the secret of the signatures, which is never shown again. `start` is as for `subscribe`.
+        The reply has the secret of the signatures, which is never shown again: if it is lost, rotate it. `start` is as
+        for `subscribe`.
         """
         request = made(
             requests.CreateWebhook,
@@ -43,7 +44,7 @@ class WebhookOperations:
             start=start,
             created_by=by,
         )
-        return await self.connection.request(request)
+        return await self.connection.request(request, timeout=_SECONDS)
 
     async def webhooks(self) -> "requests.WebhookList":
         """The project's webhooks; with a connection for all projects, those of all."""
@@ -56,7 +57,8 @@ class WebhookOperations:
 
     async def rotate_webhook_secret(self, name: str) -> "requests.WebhookWithSecret":
         """Create another secret, which the reply has. For a day, the one before it signs, too."""
-        return await self.connection.request(made(requests.RotateWebhookSecret, name=checked_name(name, "name")))
+        request = made(requests.RotateWebhookSecret, name=checked_name(name, "name"))
+        return await self.connection.request(request, timeout=_SECONDS)
 
     async def replay_webhook(
         self,
@@ -72,8 +74,9 @@ class WebhookOperations:
     async def test_webhook(self, name: str) -> "requests.WebhookTested":
         """Send a signed document of the type `webhook.test` once, and return what came of it."""
         request = made(requests.SendWebhookTest, name=checked_name(name, "name"))
-        return await self.connection.request(request, timeout=_TEST_SECONDS)
+        return await self.connection.request(request, timeout=_SECONDS)
 
     async def delete_webhook(self, name: str) -> "requests.WebhookDeleted":
         """Delete a webhook, its position and its secret."""
-        return await self.connection.request(made(requests.DeleteWebhook, name=checked_name(name, "name")))
+        request = made(requests.DeleteWebhook, name=checked_name(name, "name"))
+        return await self.connection.request(request, timeout=_SECONDS)

@@ -121,14 +121,19 @@ async def user(herd: Broker, spawner: Service) -> AsyncIterator[Herd]:
 
 
 async def create(user: Herd, name: str, url: str, **more: Any) -> str:
-    """Create a webhook, once the services respond. Returns its secret."""
+    """Create a webhook, once the services respond. Returns its secret; another one if the first reply was lost."""
+    lost = False
 
     async def attempt() -> str | None:
+        nonlocal lost
         try:
             return (await user.create_webhook(name, url, **more)).secret
         except HerdError as error:
+            if error.problem.code == "conflict" and lost:
+                return (await user.rotate_webhook_secret(name)).secret
             if error.problem.code not in {"unavailable", "busy"}:
                 raise
+            lost = True
             return None
 
     return str(await eventually(attempt, "the webhook is created"))

@@ -41,9 +41,8 @@ async def webhook(session: Worker, webhook: Name) -> Webhook:
 @router.put("/webhooks/{webhook}")
 async def create_webhook(session: Operator, webhook: Name, body: WebhookBody) -> WebhookWithSecret:
     """Create a webhook. The response has the secret of its signatures, which no other one has."""
-    fields = body.model_dump(exclude_unset=True)
-    request = made(CreateWebhook, name=webhook, created_by=session.caller.name, **fields)
-    return await session.herd.connection.request(request)
+    fields = {"types": body.types, "entities": body.entities, "start": body.start}
+    return await session.herd.create_webhook(webhook, body.url, by=session.caller.name, **fields)
 
 
 @router.post("/webhooks/{webhook}/secret")
