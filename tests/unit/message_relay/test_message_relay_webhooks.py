@@ -105,7 +105,9 @@ def test_filter_is_that_of_subscriptions(types: tuple[str, ...], entities: tuple
 def test_replay_keeps_or_sets_the_position() -> None:
     """A disabled webhook continues where it stopped, or from elsewhere; dead letters become waiting ones."""
     dead = WebhookDeadLetter(sequence=3, type="agent.message", subject="sbx-1", reason="status 500", at=NOW)
-    old = record(position=9, waiting=(8,), dead=(dead,), disabled_at=NOW, failing_since=NOW, problem="x", said=False)
+    old = record(
+        position=9, waiting=(8,), dead=(dead,), disabled_at=NOW, failing_since=NOW, problem="x", published=False
+    )
     kept = resumed(old, position=None, dead_letters=False)
     assert (kept.position, kept.waiting, kept.dead, kept.disabled_at, kept.edit) == (9, (8,), (dead,), None, 2)
     again = resumed(old, position=None, dead_letters=True)

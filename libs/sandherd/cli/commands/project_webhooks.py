@@ -121,10 +121,10 @@ def replay_webhook(
     async def work(herd: "Herd") -> "Webhook":
         return await herd.replay_webhook(name, start=begins, dead_letters=dead)
 
-    def told(found: "Webhook") -> str:
+    def description(found: "Webhook") -> str:
         return f"webhook {found.name} continues behind {found.position}, with {found.waiting} waiting"
 
-    return show_change(ctx, work, told, project=project, output=output)
+    return show_change(ctx, work, description, project=project, output=output)
 
 
 def delete_webhook(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:

@@ -79,7 +79,7 @@ class WebhookList(Model):
     """A project's webhooks, by name."""
 
     webhooks: list[Webhook]
-    most: int = MAX_WEBHOOKS
+    limit: int = MAX_WEBHOOKS
     """Maximum of webhooks of a project."""
 
 

@@ -24,7 +24,7 @@ from message_relay.webhooks.stream import NO_REPLY, EventReader, item_of, subjec
 from sandherd.backoff import Backoff
 from sandherd.bus.connection import Bus
 from sandherd.bus.publish_retries import BROKER_BACKOFF
-from sandherd.client.webhooks.sender import SendResult, Webhook
+from sandherd.client.webhooks.sender import SendResult, WebhookMessage
 from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import MAX_DEAD, WebhookDeadLetter
@@ -75,7 +75,7 @@ class WebhookDelivery:
         self._pair: tuple[str, str] = ("", "")
         self._sending: set[asyncio.Task[None]] = set()
         self._changed, self._news, self._unsaved = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._room = asyncio.Event()
+        self._space = asyncio.Event()
         self._failure: BaseException | None = None
 
     async def run(self) -> StoredWebhook:
@@ -125,10 +125,10 @@ class WebhookDelivery:
     async def _hearing(self) -> AsyncIterator[None]:
         """Read the stream whenever an event of the project was stored."""
 
-        async def hear(_msg: Msg) -> None:
+        async def notice(_msg: Msg) -> None:
             self._news.set()
 
-        subscription = await self._bus.client.subscribe(live_subject(subject_of(self._record.project)), cb=hear)
+        subscription = await self._bus.client.subscribe(live_subject(subject_of(self._record.project)), cb=notice)
         try:
             yield
         finally:
@@ -140,8 +140,8 @@ class WebhookDelivery:
     async def _read(self) -> None:
         while True:
             while self._queue.is_full:
-                self._room.clear()
-                await self._room.wait()
+                self._space.clear()
+                await self._space.wait()
             self._news.clear()
             if not await self._until_reply(self._read_once):
                 with suppress(TimeoutError):
@@ -202,7 +202,7 @@ class WebhookDelivery:
 
     async def _send(self, item: Item) -> None:
         now = datetime.now(UTC)
-        headers = Webhook(item.id, item.body).headers(signing(self._record, self._pair, now), now)
+        headers = WebhookMessage(item.id, item.body).headers(signing(self._record, self._pair, now), now)
         result = await self._receiver.send(item.body, headers)
         self._settle(item, result, datetime.now(UTC))
         self._unsaved.set()
@@ -215,7 +215,7 @@ class WebhookDelivery:
         reason, since = rules.shown(result.reason), self._record.failing_since or now
         self._note(failing_since=since, problem=reason)
         if result.wants_no_more or rules.is_over(since, now, self._disable_after):
-            self._note(disabled_at=now, said=False)
+            self._note(disabled_at=now, published=False)
         if self._queue.fail(item, now, retry_after=result.retry_after, jitter=random.random()):
             self._bury(item, reason, now)
 
@@ -235,7 +235,7 @@ class WebhookDelivery:
             await self._unsaved.wait()
             self._unsaved.clear()
             await self._write()
-            self._room.set()
+            self._space.set()
             if self._stored.record.disabled_at is not None:
                 return
 

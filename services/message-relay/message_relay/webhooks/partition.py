@@ -99,7 +99,7 @@ class WebhookPartition:
             try:
                 if stored.record.disabled_at is None:
                     stored = await self._delivery(stored).run()
-                await self._say_disabled(stored)
+                await self._publish_disabled(stored)
                 return
             except WebhookChangedError:
                 continue
@@ -124,12 +124,12 @@ class WebhookPartition:
         )
 
     async def _disable(self, stored: StoredWebhook, error: ContractError) -> None:
-        changes = {"disabled_at": datetime.now(UTC), "problem": error.problem.message, "said": False}
+        changes = {"disabled_at": datetime.now(UTC), "problem": error.problem.message, "published": False}
         await self._store.write(stored.record.model_copy(update=changes), stored)
 
-    async def _say_disabled(self, stored: StoredWebhook) -> None:
-        if stored.record.said:
+    async def _publish_disabled(self, stored: StoredWebhook) -> None:
+        if stored.record.published:
             return
         await publish_disabled(self._service.bus, stored.record)
         _log.warning("webhook disabled", webhook=stored.record.key, reason=stored.record.problem)
-        await self._store.write(stored.record.model_copy(update={"said": True}), stored)
+        await self._store.write(stored.record.model_copy(update={"published": True}), stored)

@@ -49,7 +49,7 @@ class WebhookRecord(BaseModel):
     failing_since: AwareDatetime | None = None
     problem: str | None = None
     disabled_at: AwareDatetime | None = None
-    said: bool = True
+    published: bool = True
     """False until the event that it was disabled is published."""
 
     @property
@@ -93,7 +93,7 @@ def resumed(record: WebhookRecord, *, position: int | None, dead_letters: bool) 
         "disabled_at": None,
         "failing_since": None,
         "problem": None,
-        "said": True,
+        "published": True,
         "retries": (),  # they are sent at once
     }
     if position is not None:

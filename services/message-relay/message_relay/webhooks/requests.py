@@ -11,7 +11,7 @@ from message_relay.webhooks.rules import shown
 from message_relay.webhooks.secrets import WebhookSecretClient
 from message_relay.webhooks.store import StoredWebhook, WebhookStore
 from message_relay.webhooks.stream import NO_REPLY, EventReader
-from sandherd.client.webhooks.sender import Webhook as SignedWebhook
+from sandherd.client.webhooks.sender import WebhookMessage
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.event_types import chosen_types
 from sandherd.contracts.names import FLEET, new_uuid
@@ -157,7 +157,7 @@ class WebhookRequestHandler:
     async def _test(self, record: WebhookRecord, now: datetime) -> WebhookTested:
         receiver = Receiver(record.url, self._hosts, total_seconds=TEST_SECONDS)
         pair = await self._secrets.fetch(record)
-        webhook = SignedWebhook(str(new_uuid()), b"")
+        webhook = WebhookMessage(str(new_uuid()), b"")
         document = {
             "specversion": "1.0",
             "id": webhook.id,
@@ -168,7 +168,7 @@ class WebhookRequestHandler:
             "time": now.isoformat(),
             "data": {},
         }
-        webhook = SignedWebhook(webhook.id, json.dumps(document).encode())
+        webhook = WebhookMessage(webhook.id, json.dumps(document).encode())
         result = await receiver.send(webhook.body, webhook.headers(signing(record, pair, now), now))
         return WebhookTested(accepted=result.is_accepted, status=result.status, reason=shown(result.reason))
 
