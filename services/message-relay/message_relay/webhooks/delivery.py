@@ -34,9 +34,9 @@ from sandherd.telemetry import logs
 AT_ONCE: Final = 4
 """Maximum events of one webhook that are sent at the same time; of one task or sandbox one at a time."""
 _READ_EVERY: Final = 15.0
-"""Seconds after which the stream is read though no event was heard of: a republished message may be lost."""
+"""Seconds after which the stream is read though no new event was received: a republished message may be lost."""
 _SAVED_EVERY: Final = 1000
-"""After so many events that are not wanted the position is stored, too."""
+"""After this number of events that are not wanted the position is stored, too."""
 _SECRETS: Final = Backoff(base=0.1, cap=5.0)
 _NOTED_AT: Final = 6
 """The failed attempt to read the secret after which users see that."""
