@@ -59,9 +59,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "See which sandbox or client publishes most: `sandherd doctor`.",
         ),
         _error("broker denied permission", "The credential does not allow a subject.", "Create the credentials again."),
-        _error(
-            "broker connection closed permanently", "The broker refused further connections; the process ends.", _BROKER
-        ),
+        _error("broker connection closed permanently", "It refused further connections; the process ends.", _BROKER),
         _warning("connection not drained, closing", "Messages in transit at the end are redelivered."),
         _warning("connection not closed, aborting", "The broker did not receive what was already written to it."),
         _info("connection lost during close", "Messages in transit at the end are redelivered."),
@@ -88,9 +86,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("purge refused", "Events that a consumer has not acknowledged are not removed.", "Wait, then repeat."),
         _info("exporting traces and metrics", "A collector is configured."),
         _info("collector accepts exports again", "Exports continue."),
-        _warning(
-            "collector does not accept exports, continuing without it", "Exports are dropped.", "Check the collector."
-        ),
+        _warning("collector does not accept exports, continuing without it", "Exports are dropped.", "Check it."),
         _warning("metrics export failed", "Metrics of one interval were not exported.", "Check the collector."),
     ),
     "event-ingest": (
@@ -180,9 +176,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("sandbox record unreadable, finding not acted upon", "The rule is evaluated again.", _BROKER),
         _warning("stream not responding, reading again", "The monitor reads at its last position.", _BROKER),
         _warning("lease lost, conductor stopped", "Another replica compares sandboxes."),
-        _warning(
-            "conductor record not stored, reading all records again", "Another replica may have stored it.", _BROKER
-        ),
+        _warning("conductor record not stored, reading all records again", "Another one may have stored it.", _BROKER),
         _warning(
             "conductor record unreadable, starting with an empty one",
             "Findings of that project may be published again.",

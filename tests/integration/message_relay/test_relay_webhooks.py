@@ -2,10 +2,7 @@
 
 import asyncio
 import base64
-import hashlib
-import hmac
 import json
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -26,6 +23,7 @@ from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from spawner.main import compose as compose_spawner
 from tests.integration.client.test_client_subscriptions import said
+from tests.integration.message_relay.webhook_endpoint import Endpoint, is_signed
 from tests.integration.spawner.file_thief import Thief
 from tests.live_files import contents_below
 from tests.patience import PATIENCE
@@ -33,46 +31,6 @@ from tests.polling import eventually
 
 HOST = "127.0.0.1"
 ONE, TWO = "sbx-one", "sbx-two"
-
-
-def is_signed(secret: str, headers: Any, body: bytes) -> bool:
-    """As the reference implementation of Standard Webhooks verifies a signature."""
-    key = base64.b64decode(secret.removeprefix("whsec_"))
-    content = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.{body.decode()}"
-    expected = base64.b64encode(hmac.new(key, content.encode(), hashlib.sha256).digest()).decode()
-    versions = (one.split(",", 1) for one in headers["webhook-signature"].split(" "))
-    return any(version == "v1" and hmac.compare_digest(found, expected) for version, found in versions)
-
-
-class Endpoint:
-    """Receives webhooks at a path for each, and responds with the next of its `statuses`, then 200."""
-
-    def __init__(self) -> None:
-        self.url = ""
-        self.ids: dict[str, list[str]] = defaultdict(list)
-        self.accepted: dict[str, list[tuple[str, int]]] = defaultdict(list)
-        self.types: dict[str, list[str]] = defaultdict(list)
-        self.statuses: dict[str, list[int]] = defaultdict(list)
-        self.last: dict[str, tuple[Any, bytes]] = {}
-        self.held = asyncio.Event()
-
-    async def receive(self, request: web.Request) -> web.Response:
-        name, body = request.match_info["name"], await request.read()
-        event = json.loads(body)
-        assert event["id"] == request.headers["webhook-id"]
-        self.last[name] = request.headers, body
-        self.ids[name].append(event["id"])
-        self.types[name].append(event["type"])
-        if name == "silent":
-            await self.held.wait()
-        status = self.statuses[name].pop(0) if self.statuses[name] else 200
-        if status == 200 and "sequence" in event:
-            self.accepted[name].append((event["subject"], event["sequence"]))
-        return web.Response(status=status, headers={"Location": f"{self.url}/elsewhere"} if status == 302 else {})
-
-    def of(self, name: str, sandbox: str) -> list[int]:
-        """The numbers of the accepted events of a sandbox, in order."""
-        return [number for subject, number in self.accepted[name] if subject == sandbox]
 
 
 @pytest.fixture
