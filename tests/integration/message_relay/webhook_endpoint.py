@@ -30,6 +30,8 @@ class Endpoint:
         self.types: dict[str, list[str]] = defaultdict(list)
         self.statuses: dict[str, list[int]] = defaultdict(list)
         self.last: dict[str, tuple[Any, bytes]] = {}
+        self.refused: dict[str, dict[int, int]] = defaultdict(dict)
+        """The status for events with these numbers."""
         self.held = asyncio.Event()
 
     async def receive(self, request: web.Request) -> web.Response:
@@ -42,10 +44,14 @@ class Endpoint:
         if name == "silent":
             await self.held.wait()
         status = self.statuses[name].pop(0) if self.statuses[name] else 200
+        status = self.refused[name].get(event.get("sequence", 0), status)
         if status == 200 and "sequence" in event:
             self.accepted[name].append((event["subject"], event["sequence"]))
         return web.Response(status=status, headers={"Location": f"{self.url}/elsewhere"} if status == 302 else {})
 
     def of(self, name: str, sandbox: str) -> list[int]:
-        """The numbers of the accepted events of a sandbox, in order."""
-        return [number for subject, number in self.accepted[name] if subject == sandbox]
+        """The numbers of the accepted events of a sandbox, in the order in which each came first.
+
+        On a slow machine a lease may lapse: then some come again.
+        """
+        return list(dict.fromkeys(number for subject, number in self.accepted[name] if subject == sandbox))
