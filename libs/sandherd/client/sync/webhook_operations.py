@@ -33,7 +33,8 @@ class SyncWebhookOperations:
     ) -> WebhookWithSecret:
         """Have the project's events sent to a URL: all, or those of these types or domains, of these entities.
 
-        The reply has the secret of the signatures, which is never shown again. `start` is as for `subscribe`.
+        The reply has the secret of the signatures, which is never shown again: if it is lost, rotate it. `start` is as
+        for `subscribe`.
         """
         return self._loop.run(
             lambda: self._inner.create_webhook(name, url, types=types, start=start, entities=entities, by=by)
