@@ -55,3 +55,7 @@ class Endpoint:
         On a slow machine a lease may lapse: then some come again.
         """
         return list(dict.fromkeys(number for subject, number in self.accepted[name] if subject == sandbox))
+
+    def has(self, name: str, count: int) -> bool:
+        """Whether so many different events were accepted."""
+        return len(set(self.accepted[name])) >= count
