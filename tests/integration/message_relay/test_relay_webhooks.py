@@ -217,7 +217,8 @@ async def test_dead_letters_disabled_webhooks_and_replays(herd: Broker, user: He
         before = len(endpoint.accepted["hook"])
         await user.replay_webhook("hook", start=found.dead_letters[0].sequence)
         await eventually(lambda: endpoint.accepted["hook"][before:][-1:] == [(ONE, 4)], "the last one comes again")
-        assert [*dict.fromkeys(endpoint.accepted["hook"][before:])] == [(ONE, number) for number in (1, 2, 3, 4)]
+        again = [number for subject, number in endpoint.accepted["hook"][before:] if subject == ONE]
+        assert [*dict.fromkeys(again)] == [1, 2, 3, 4]
 
 
 async def _with_dead(user: Herd, name: str) -> Any:
