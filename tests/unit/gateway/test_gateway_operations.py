@@ -70,7 +70,6 @@ ABSENT: Final = {
     "prune": "for operators of the herd: a token belongs to one project",
     "receive": "fetches and acknowledges at the broker; over HTTP use `stream_events`",
     "release_history": "for operators of the herd: a token belongs to one project",
-    "requeue": "for operators of the herd: a token belongs to one project",
     "revoke_token": "a token must not revoke others",
     "session_of": "computed from events by the client",
     "set_budget": "for operators of the herd: a token belongs to one project",
