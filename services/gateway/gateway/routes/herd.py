@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from gateway.api_server import CONNECTION
-from gateway.bodies import part_of
+from gateway.bodies import body_of, part_of
 from gateway.downloads import FileResponse
 from gateway.routes.replies import FILE, STREAM, Accepted, AfterHeader, Name, accepted
 from gateway.sessions import Approver, Reader
@@ -41,7 +41,7 @@ EventQuery: Any = part_of(AskEvents, "EventQuery", without=_NONE)
 ApprovalQuery: Any = part_of(AskApprovals, "ApprovalQuery", without=_NONE)
 BranchQuery: Any = part_of(ListBranches, "BranchQuery", without=_NONE)
 BudgetQuery: Any = part_of(ListBudgets, "BudgetQuery", without=_NONE)
-DecisionBody: Any = part_of(AnswerApproval, "DecisionBody", without=_ANSWERING)
+DecisionBody: Any = body_of(AnswerApproval, "DecisionBody", without=_ANSWERING)
 
 
 @router.get("/events", tags=["events"])
