@@ -171,7 +171,7 @@ class Service:
         """Handle this service's `requeue` request: a dead letter goes to the handler of the stream it is from."""
 
         async def handle(incoming: IncomingRequest[Any]) -> BaseModel:
-            return await requeue(self.bus, self.principal, incoming.request.number, handlers)
+            return await requeue(self.bus, self.principal, incoming.request, incoming.project, handlers)
 
         self.answer(REQUEUES[self.principal], handle)
 

@@ -47,6 +47,7 @@ FIELDS: Final = (
         "credential",
         "The setting or the GitHub App that a forge's credential comes from, or a user's credential's name; no value.",
     ),
+    Field("user", "Who has requested it, if the request names the user: a user, or `token:` and the name of a token."),
     Field("project", "The project."),
     Field("task", "The task."),
     Field("branch", "The key of the branch's record: its project and id."),

@@ -74,6 +74,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("message stored as dead letter", "A message could not be handled and was stored.", _DEAD),
         _error("dead letters dropped", "One source caused too many; they were only counted.", "End its sandbox."),
         _warning("dead letter summary not stored", "The count of dropped dead letters was not stored.", _BROKER),
+        _info("dead letter requeued", "A dead letter is handled again; `user` has requested it."),
         _warning("requeued dead letter failed again", "It was stored as a dead letter again.", _DEAD),
         _error(
             "command with secrets not erased",

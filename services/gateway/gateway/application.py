@@ -19,6 +19,7 @@ from gateway.routes import (
     files,
     herd,
     history,
+    operation,
     project,
     sandbox_work,
     sandboxes,
@@ -42,7 +43,7 @@ _DESCRIPTION: Final = (
 )
 _CODES: Final = {400: Code.INVALID_JSON, 404: Code.NOT_FOUND}
 """The codes of errors of FastAPI itself; others are refusals, such as of a method."""
-_MODULES: Final = (herd, tasks, sandboxes, sandbox_work, files, project, branches, session, sign_in, history)
+_MODULES: Final = (herd, operation, tasks, sandboxes, sandbox_work, files, project, branches, session, sign_in, history)
 ROUTERS: Final = tuple(module.router for module in _MODULES)
 _log: Final = logs.get("application")
 

@@ -11,10 +11,10 @@ import pytest
 
 from event_ingest.migrator import read_migrations
 from sandherd.bus.identity import HerdIdentity, Registrar, write_secret
-from sandherd.cli.doctor import services as asked
-from sandherd.cli.doctor.check import Check, CheckState
 from sandherd.cli.doctor.checks import examine
 from sandherd.client import Context
+from sandherd.client.doctor import services as asked
+from sandherd.client.doctor.check import Check, CheckState
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.conversation import AgentMessage
 from sandherd.contracts.subjects import Principal
