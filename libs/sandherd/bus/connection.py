@@ -15,6 +15,7 @@ from sandherd.bus import shutdown
 from sandherd.bus.api_subjects import API
 from sandherd.bus.auth.connection_identity import Identity
 from sandherd.bus.auth.tls import TlsFiles
+from sandherd.bus.denied_subjects import DeniedSubjects
 from sandherd.bus.dropped_messages import DroppedMessages
 from sandherd.bus.errors import (
     BusError,
@@ -88,6 +89,7 @@ class Bus:
         self.api = API
         self.reconnects = self.violations = self._attempt = 0
         self._dropped = DroppedMessages()
+        self._denied = DeniedSubjects()
         self._closing = True
         self._watch = watch
         self._waiting = PendingCalls()
@@ -367,7 +369,7 @@ class Bus:
         if "permissions violation" in (text := str(error)).lower():
             self.violations += 1
             self._watch.violated(text)
-            _log.error("broker denied permission", error=text)
+            self._denied.add(text)
         elif isinstance(error, nats.errors.SlowConsumerError):
             self._dropped.add(error)
         elif not self._closing:

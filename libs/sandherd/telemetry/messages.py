@@ -58,7 +58,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "More messages of a kind arrived than this process handles; requesters repeat theirs.",
             "See which sandbox or client publishes most: `sandherd doctor`.",
         ),
-        _error("broker denied permission", "The credential does not allow a subject.", "Create the credentials again."),
+        _error(
+            "broker denied permission",
+            "The credential does not allow a subject, or a reply came too late: `error` names the last of `times`.",
+            "For any subject but `_R_…`, create the credentials again.",
+        ),
         _error(
             "broker connection closed permanently", "The broker refused further connections; the process ends.", _BROKER
         ),
