@@ -1,11 +1,12 @@
 """A program that floods a service with requests: `<url> <credentials> <inbox> <subject> <document>`.
 
-It sends them as fast as the broker takes them and reads every reply, until its connection is closed or it has sent so
-many. It prints `flooding` when the broker has the first of them, and at the end `closed` or `done`.
+It sends 7,500 a second, or as many as the broker takes, and reads every reply, until its connection is closed or it has
+sent so many. It prints `flooding` when the broker has the first of them, and at the end `closed` or `done`.
 """
 
 import asyncio
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from nats.aio.msg import Msg
 from sandherd.bus.connection import Identity
 
 MOST = 1_000_000
+PER_SECOND = 7_500
 _AT_ONCE = 250
 
 
@@ -43,6 +45,7 @@ async def flood(url: str, credentials: Path, inbox: str, subject: str, document:
 
 
 async def _send(client: Client, inbox: str, subject: str, document: bytes) -> None:
+    began = time.monotonic()
     with suppress(nats.errors.Error, OSError, TimeoutError):
         for number in range(0, MOST, _AT_ONCE):
             for place in range(_AT_ONCE):
@@ -50,6 +53,7 @@ async def _send(client: Client, inbox: str, subject: str, document: bytes) -> No
             await client.flush(timeout=60)
             if not number:
                 print("flooding", flush=True)
+            await asyncio.sleep(max(0.0, began + number / PER_SECOND - time.monotonic()))
     while not client.is_closed:  # the broker has closed it, or will, for what it has sent
         await asyncio.sleep(0.05)
 
