@@ -83,13 +83,11 @@ class Bus:
     """A connection to the broker. Use `Bus.open`."""
 
     def __init__(self, name: str, watch: ConnectionCallbacks, tls: TlsFiles | None = None) -> None:
-        self.name = name
-        self.ids = DerivedIds(b"")
+        self.name, self.ids = name, DerivedIds(b"")
         self.client = TlsClient(tls_required=False)
         self.api = API
         self.reconnects = self.violations = self._attempt = 0
-        self._dropped = DroppedMessages()
-        self._denied = DeniedSubjects()
+        self._dropped, self._denied = DroppedMessages(), DeniedSubjects()
         self._closing = True
         self._watch = watch
         self._waiting = PendingCalls()

@@ -20,7 +20,8 @@ from typing import Final, TextIO
 _INVISIBLE: Final = (
     r"\x80-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\uffff\U000110bd\U000110cd"
-    r"\U00013430-\U0001345f\U00016fe4\U0001bca0-\U0001bca3\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff"
+    r"\U00016fe4\U0001d159"
+    r"\U00013430-\U0001345f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff"
 )
 """Controls of ISO 6429, format and bidirectional controls, line separators, fillers, blank signs, tags, variation selectors, halves
 of surrogate pairs. One selector of text or emoji presentation (U+FE0E, U+FE0F) after a character stays."""

@@ -24,7 +24,7 @@ class LineLimit:
         self._sources: dict[str, _Source] = {}
 
     def add(self, source: str, now: float) -> int:
-        """Count an occurrence. Returns how many the line that is due now is about, or 0: no line. `now` is in seconds."""
+        """Count an occurrence. Returns how many the line due now is about, or 0: no line. `now` is in seconds."""
         name = self._name(source, now)
         found = self._sources.get(name)
         if found is None:

@@ -59,9 +59,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "See which sandbox or client publishes most: `sandherd doctor`.",
         ),
         _error(
-            "broker denied permission",
-            "The credential does not allow a subject, or a reply came too late: `error` names the last of `times`.",
-            "For any subject but `_R_…`, create the credentials again.",
+            "broker denied permission", "No right to a subject, or a reply (`_R_…`) was late.", "Renew credentials."
         ),
         _error(
             "broker connection closed permanently", "The broker refused further connections; the process ends.", _BROKER

@@ -117,7 +117,7 @@ async def is_refused(herd: Broker, sandbox: str) -> bool:
 async def test_worker_that_floods_with_requests_is_disconnected_and_other_projects_continue(
     herd: Broker, spawner: Spawn, person: Any, kind: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Its connection is closed, its credential revoked, its task ended; p1 is served, and none of its events is missing.
+    """Its connection is closed, its credential revoked, its task ended; p1 is served and misses no event.
 
     A task of p1 that was submitted during the flood is completed.
     """
