@@ -64,6 +64,7 @@ FIELDS: Final = (
     Field("connections", "The most connections that a user's credential had at one time."),
     Field("excess", "What a sandbox exceeded."),
     Field("dropped", "How many dead letters were counted and not stored, or how many received messages were dropped."),
+    Field("times", "How often that has happened since the last line about the same source, at most one a minute."),
     Field("ignored", "How many such messages the worker has ignored since it started."),
     Field("missing", "The missing file."),
     Field("age", "How long a condition has held.", "s"),

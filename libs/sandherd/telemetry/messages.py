@@ -58,7 +58,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "More messages of a kind arrived than this process handles; requesters repeat theirs.",
             "See which sandbox or client publishes most: `sandherd doctor`.",
         ),
-        _error("broker denied permission", "The credential does not allow a subject.", "Create the credentials again."),
+        _error("broker denied permission", "No right to a subject, or a late reply (`_R_…`).", "Renew credentials."),
         _error(
             "broker connection closed permanently", "The broker refused further connections; the process ends.", _BROKER
         ),
