@@ -39,6 +39,7 @@ from event_ingest.retention import StreamRetention
 from event_ingest.schema import Schema, check_migrations
 from event_ingest.subscription_watch import SubscriptionWatch
 from sandherd.contracts.requests import (
+    DATABASE,
     AskApprovals,
     AskAudit,
     AskComparison,
@@ -91,7 +92,7 @@ def compose(settings: Settings) -> Service:
         settings.database_url, Schema(partial(datetime.now, UTC)).prepare, last_migration=last_migration
     )
     ingest = Ingest(database, service.meters)
-    service.health.add("postgres", database.problem)
+    service.health.add(DATABASE, database.problem)
     service.background("database", database.run_checks)
     service.background("indexes", PartitionIndexes(database).run)
     service.background("measures", IngestGauges(service, database).run)
