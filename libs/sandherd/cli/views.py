@@ -101,8 +101,8 @@ def send_command(ctx: typer.Context, find: ActOn, give: ActOn, *, what: tuple[st
 
     async def work(herd: "Herd") -> int:
         name = await (live_sandbox_of(herd, start) if kind == "sandbox" else full_name(herd, start, kind))
-        state = await standing(find(herd, name))
         try:
+            state = await standing(find(herd, name))
             await give(herd, name)
         except HerdError as error:
             raise await with_file_name(herd, name, error) from None
