@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import asyncpg
 
-from event_ingest.database_address import database_address
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.telemetry import logs
 
@@ -89,7 +88,6 @@ class Database:
         `last_migration` is the number of the last migration of this version.
         """
         self._url = url
-        self._address = database_address(url)
         self._prepare = prepare
         self._writers = writers
         self._application_name = f"{APPLICATION_NAME} {last_migration}"
@@ -103,8 +101,8 @@ class Database:
         self._check_pool: Pool
 
     def problem(self) -> str | None:
-        """Why the database can't be used, with its name and address; None if it can."""
-        return None if self._problem is None else f"{self._address} is unavailable: {self._problem}"
+        """Why the database can't be used; None if it can."""
+        return self._problem
 
     async def run_checks(self) -> None:
         """Check the database periodically, so that its availability is known. Runs until cancelled.

@@ -27,6 +27,11 @@ def database_address(url: str) -> str:
     return f"database {name} at {_place(hosts, options)}" if name else f"the database at {_place(hosts, options)}"
 
 
+def named_problem(problem: str | None, url: str) -> str | None:
+    """Why the database of this URL can't be used, with its name and address; None if it can."""
+    return None if problem is None else f"{database_address(url)} is unavailable: {problem}"
+
+
 def _is_certain(parts: SplitResult, hosts: str) -> bool:
     """Whether no part of the URL can be the end of a user or password with a character that was not escaped."""
     is_url = bool(parts.scheme) and parts.path[:1] in {"", "/"} and not parts.fragment

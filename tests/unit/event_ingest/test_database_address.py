@@ -2,7 +2,7 @@
 
 import pytest
 
-from event_ingest.database_address import database_address
+from event_ingest.database_address import database_address, named_problem
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,10 @@ def test_name_and_address_are_shown(url: str, shown: str) -> None:
 def test_unescaped_password_is_not_shown(url: str) -> None:
     """Any part of the URL may be a part of it then."""
     assert database_address(url) == "the database of DATABASE_URL"
+
+
+def test_problem_has_the_name_and_address() -> None:
+    """Without a problem there is nothing to show."""
+    url = "postgresql://ada:s3cret@db/past"
+    assert named_problem("TimeoutError", url) == "database past at db is unavailable: TimeoutError"
+    assert named_problem(None, url) is None
