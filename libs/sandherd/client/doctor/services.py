@@ -12,6 +12,7 @@ from sandherd.client.doctor.check import Check, CheckState
 from sandherd.client.errors import HerdError, ServiceAwayError
 from sandherd.contracts.requests import (
     BROKER_DATA,
+    DATABASE,
     FORGE_CREDENTIALS,
     GIT,
     MIRRORS,
@@ -55,7 +56,11 @@ _REMEDIES: Final[Mapping[PartKind, str]] = {
     PartKind.RUNTIME: "check that its engine or API runs, and that the spawner's host reaches it and has access",
     PartKind.REMARK: STREAM_REMEDY,
 }
-_DATABASE_REMEDY: Final = "check that Postgres runs, and that it responds"
+_DATABASE_REMEDY: Final = (
+    "check that Postgres runs and responds there, and its log; until then events wait at the broker, and nothing is lost"
+)
+_WAITS: Final = "not ready: it waits for the database, which has a check of its own"
+_AT_DATABASE: Final = "fix the check `database`; the service then continues by itself"
 _NOT_READ: Final = ("unknown:", "no reply")
 """How a report on migrations begins if the database does not respond, or not in time."""
 _LOST_REMEDY: Final = (
@@ -113,6 +118,7 @@ def service_checks(answers: Answers, now: datetime) -> list[Check]:
     parts = [part for one in reports.values() for part in one.parts]
     whole = len(reports) == len(answers)
     return [
+        *_database(parts),
         *(_service(name, answer) for name, answer in answers.items()),
         *_versions(reports),
         *_credentials(reports, now),
@@ -131,11 +137,25 @@ def _service(name: str, answer: ServiceReport | HerdError) -> Check:
     if isinstance(answer, HerdError):
         return Check(name, CheckState.WRONG, answer.problem.message, remedy_of(answer) or UNAVAILABLE_REMEDY)
     one = answer.examination
+    parts = [part for part in one.parts if part.problem and part.name != BROKER_DATA]
     for kind, state in ((PartKind.READINESS, CheckState.WRONG), (PartKind.REMARK, CheckState.WARNING)):
-        wrong = [part for part in one.parts if part.kind is kind and part.problem and part.name != BROKER_DATA]
+        wrong = [part for part in parts if part.kind is kind and part.name != DATABASE]
         if wrong:
             return Check(name, state, _listed(wrong), "; ".join(dict.fromkeys(map(_own_remedy, wrong))))
+    if any(_is_database(part) for part in parts):
+        return Check(name, CheckState.WARNING, _WAITS, _AT_DATABASE)
     return Check(name, CheckState.RIGHT, f"version {one.version} is ready")
+
+
+def _is_database(part: Part) -> bool:
+    return part.kind is PartKind.READINESS and part.name == DATABASE
+
+
+def _database(parts: Iterable[Part]) -> Iterator[Check]:
+    """The check of the history's database; none if event-ingest does not reply."""
+    for part in filter(_is_database, parts):
+        state = CheckState.WRONG if part.problem else CheckState.RIGHT
+        yield Check("database", state, part.problem or "responds", _DATABASE_REMEDY if part.problem else None)
 
 
 def _own_remedy(part: Part) -> str:
