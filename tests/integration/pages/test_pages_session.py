@@ -35,6 +35,10 @@ EFFECTS: Final = """() => [window.executed ?? null,
 THEMES: Final[tuple[Literal["light"], Literal["dark"]]] = ("light", "dark")
 SHOWN: Final = {"?tab=monitor": "Findings", "?tab=attempts": "Attempt"}
 """What a view without text of the sandbox shows."""
+SMALLER: Final = """(feed) => {
+    feed.dispatchEvent(new Event("scroll"));
+    feed.closest(".stage").style.maxHeight = `${feed.clientHeight - 200}px`; }"""
+"""Makes the window of a list smaller between an event of its scroll position and the next frame."""
 TABS: Final = (
     "",
     "?tab=terminal",
@@ -106,14 +110,15 @@ def numbered(first: int, last: int) -> list[AgentMessage]:
 async def test_session_page_shows_a_loss_and_misses_nothing(site: Site) -> None:
     """The page opens at the end and is live, catches up after a loss, and sends once what could not be sent.
 
-    While the gateway is gone it shows that, and the message stays in the box, marked as not sent. A command to mute a
-    rule reaches the monitor.
+    It stays at the end when its window becomes smaller. While the gateway is gone it shows that, and the message stays
+    in the box, marked as not sent. A command to mute a rule reaches the monitor.
     """
     page = site.page
     await page.goto(f"/sandboxes/{SANDBOX}")
     await expect(page.get_by_text("40 components are built.").first).to_be_visible()
     await site.worker.say(*numbered(1, 3))
     await expect(page.get_by_text("message 3.", exact=True)).to_be_visible()
+    await page.get_by_role("feed").evaluate(SMALLER)
     await site.stop()
     await expect(page.get_by_text("Not connected")).to_be_visible()
     await site.worker.say(*numbered(4, 30))
