@@ -25,14 +25,13 @@ CLICK_WHEN_MOVED = """([row, button]) => ({ done: new Promise((resolve) => {
 
 ANSWERED = """
 window.answered = [];
-const original = window.fetch;
-window.fetch = async (...request) => {
-    const response = await original(...request);
-    if (response.headers.get("content-type") .includes("json")) {
-        await response.clone().text();
-        setTimeout(() => window.answered.push(String(request[0]?.url ?? request[0])), 50);
+const { json } = Response.prototype;
+Response.prototype.json = async function () {
+    try {
+        return await json.call(this);
+    } finally {
+        setTimeout(() => window.answered.push(this.url)); // a task later the page has used it, and is drawn
     }
-    return response;
 };"""
 """Records requests whose replies the page has used."""
 
