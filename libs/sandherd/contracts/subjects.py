@@ -27,6 +27,8 @@ _GATEWAY: Final = frozenset({_P.GATEWAY})
 _READERS: Final = _USERS | {_P.SUBSCRIBER}
 _REQUEUERS: Final = frozenset({_P.EVENT_INGEST, _P.MESSAGE_RELAY, _P.MONITOR})
 """Services that requeue dead letters, in addition to the spawner."""
+_REQUEUE_CALLERS: Final = frozenset({_P.OPERATOR, _P.GATEWAY})
+"""Who may have a dead letter handled again. The gateway's permission excludes `fleet` (`bus/auth/permissions.py`)."""
 _SUBSCRIBERS: Final = _SERVICES | _READERS
 
 
@@ -184,10 +186,10 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.EVENT_INGEST, "hold", frozenset({_P.OPERATOR}), "Prevent the drop of a project's or a task's events."),
     _request(_P.EVENT_INGEST, "release", frozenset({_P.OPERATOR}), "Remove a hold."),
     _request(_P.MONITOR, "report", _CALLERS, "Report how the sandboxes of a project hinder each other."),
-    _request(_P.SPAWNER, "requeue", frozenset({_P.OPERATOR}), "Handle a dead letter of this service again."),
-    _request(_P.EVENT_INGEST, "requeue", frozenset({_P.OPERATOR}), "Handle a dead letter of this service again."),
-    _request(_P.MESSAGE_RELAY, "requeue", frozenset({_P.OPERATOR}), "Handle a dead letter of this service again."),
-    _request(_P.MONITOR, "requeue", frozenset({_P.OPERATOR}), "Handle a dead letter of this service again."),
+    _request(_P.SPAWNER, "requeue", _REQUEUE_CALLERS, "Handle a dead letter of this service again."),
+    _request(_P.EVENT_INGEST, "requeue", _REQUEUE_CALLERS, "Handle a dead letter of this service again."),
+    _request(_P.MESSAGE_RELAY, "requeue", _REQUEUE_CALLERS, "Handle a dead letter of this service again."),
+    _request(_P.MONITOR, "requeue", _REQUEUE_CALLERS, "Handle a dead letter of this service again."),
     _request(_P.SPAWNER, "create_consumer", frozenset({_P.EVENT_INGEST}), "Create the consumer of a subscription."),
     _request(_P.SPAWNER, "delete_consumer", frozenset({_P.EVENT_INGEST}), "Delete the consumer of a subscription."),
     _request(_P.SPAWNER, "purge_events", frozenset({_P.EVENT_INGEST}), "Remove events that all have acknowledged."),

@@ -58,7 +58,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "More messages of a kind arrived than this process handles; requesters repeat theirs.",
             "See which sandbox or client publishes most: `sandherd doctor`.",
         ),
-        _error("broker denied permission", "The credential does not allow a subject.", "Create the credentials again."),
+        _error("broker denied permission", "No right to a subject, or a late reply (`_R_…`).", "Renew credentials."),
         _error("broker connection closed permanently", "It refused further connections; the process ends.", _BROKER),
         _warning("connection not drained, closing", "Messages in transit at the end are redelivered."),
         _warning("connection not closed, aborting", "The broker did not receive what was already written to it."),
@@ -72,6 +72,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("message stored as dead letter", "A message could not be handled and was stored.", _DEAD),
         _error("dead letters dropped", "One source caused too many; they were only counted.", "End its sandbox."),
         _warning("dead letter summary not stored", "The count of dropped dead letters was not stored.", _BROKER),
+        _info("dead letter requeued", "A dead letter is handled again; `user` has requested it."),
         _warning("requeued dead letter failed again", "It was stored as a dead letter again.", _DEAD),
         _error(
             "command with secrets not erased",

@@ -15,6 +15,7 @@ from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus, ConnectionCallbacks
 from sandherd.contracts import streams as rules
+from sandherd.contracts.names import FLEET
 from sandherd.contracts.subjects import TABLE, MessageKind, Principal, Subject
 from sandherd.stack.broker import Broker
 
@@ -86,6 +87,8 @@ def is_own(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
         return tokens["project"] == PROJECT and tokens["sandbox"] == SANDBOX
     if principal in {P.CLIENT, P.SUBSCRIBER}:
         return tokens["project"] == PROJECT
+    if principal is P.GATEWAY and row.name.endswith(".requeue"):
+        return tokens["project"] != FLEET
     return row.kind is not Kind.DEAD or tokens["service"] == principal
 
 

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     )
     from sandherd.contracts.requests.diagnostics import (
         BROKER_DATA,
+        DATABASE,
         FORGE_CREDENTIALS,
         GIT,
         MIRRORS,
@@ -258,8 +259,8 @@ _NAMES: Final = {
     "dead_letters": "AskDead DeadLetter DeadLetters Requeue RequeueEventIngest RequeueMessageRelay RequeueMonitor "
     "RequeueResult "
     "RequeueSpawner",
-    "diagnostics": "BROKER_DATA FORGE_CREDENTIALS GIT MIRRORS ConsumerBacklog Examination Examine ExamineEventIngest "
-    "ExamineGateway ExamineMessageRelay ExamineMonitor ExamineSpawner Part PartKind",
+    "diagnostics": "BROKER_DATA DATABASE FORGE_CREDENTIALS GIT MIRRORS ConsumerBacklog Examination Examine "
+    "ExamineEventIngest ExamineGateway ExamineMessageRelay ExamineMonitor ExamineSpawner Part PartKind",
     "file_versions": "AskFileVersions FileVersion FileVersions",
     "history": "AskAudit AskEvents AskOutput AskTrajectory Audit EventList Gap HeartbeatSummary Output OutputChunk "
     "PastSandboxes PastTasks SourceAudit StoredEvent Trajectory",
