@@ -1,4 +1,4 @@
-"""How often one cause may be logged: whoever sends messages must not fill the log. Pure."""
+"""How often one cause may be logged: a sender of messages must not fill the log. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 LINE_SECONDS: Final = 60.0
 """Between two lines about one source."""
 MAX_SOURCES: Final = 256
-"""Sources that are told apart at a time; those beyond share one line."""
+"""Sources that are counted separately at a time; those beyond share one line."""
 _OTHERS: Final = ""
 
 

@@ -5,11 +5,12 @@ import gc
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
-import nats
 import nats.errors
 import pytest
+from nats.aio.client import Client
 
 from sandherd.bus.connection import Bus, Identity, NoResponderError, RequestTimeoutError
 from sandherd.contracts.failures import ErrorType
@@ -88,7 +89,7 @@ async def ask_until(flooding: asyncio.Task[Any], person: Person) -> None:
         await person.try_task("task-none")
         await asyncio.sleep(0.05)
     for request in (LiveTasks(), LiveSandboxes()):
-        await eventually(lambda request=request: person._try(request), "a reply after the flood", 3 * PATIENCE)
+        await eventually(partial(person._try, request), "a reply after the flood", 3 * PATIENCE)
 
 
 async def peers_of(worker: Bus, project: str, sandbox: str) -> PeerList | None:
@@ -102,7 +103,7 @@ async def peers_of(worker: Bus, project: str, sandbox: str) -> PeerList | None:
 async def is_refused(herd: Broker, sandbox: str) -> bool:
     """Whether the broker refuses the credential with which the worker has flooded."""
     path = herd.home / "creds" / f"{sandbox}-worker.creds"
-    client = nats.NATS()
+    client = Client()
     try:
         await client.connect(
             herd.url, allow_reconnect=False, inbox_prefix=f"_INBOX_{sandbox}", **Identity.file(path).options()
@@ -123,7 +124,7 @@ async def test_worker_that_floods_with_requests_is_disconnected_and_other_projec
     """
     async with spawner(max_sandboxes=6).running(), other(herd, person) as mad:
         mad_task = await mad.submit(["sleep", "600"])
-        sandbox = (await mad.reaches(mad_task, "running")).sandbox
+        sandbox = (await mad.reaches(mad_task, "running")).sandbox or ""
         lasting = await person.submit(["sleep", "600"])
         neighbour = (await person.reaches(lasting, "running")).sandbox
         async with (

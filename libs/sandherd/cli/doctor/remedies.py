@@ -20,7 +20,7 @@ _COMMANDS: Final = {
 
 def with_commands(remedy: str) -> str:
     """The remedy, with commands in parentheses behind the words for them. Pure."""
-    known = next((words for words in _COMMANDS if words in remedy), None)
+    known = next((phrase for phrase in _COMMANDS if phrase in remedy), None)
     if known is None:
         return with_command(remedy)
     return remedy.replace(known, f"{known} ({_COMMANDS[known]})", 1)

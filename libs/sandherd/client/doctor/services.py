@@ -57,7 +57,8 @@ _REMEDIES: Final[Mapping[PartKind, str]] = {
     PartKind.REMARK: STREAM_REMEDY,
 }
 _DATABASE_REMEDY: Final = (
-    "check that Postgres runs and responds there, and its log; until then events wait at the broker, and nothing is lost"
+    "check that Postgres runs and responds there, and its log; until then events wait at the broker, "
+    "and nothing is lost"
 )
 _WAITS: Final = "not ready: it waits for the database, which has a check of its own"
 _AT_DATABASE: Final = "fix the check `database`; the service then continues by itself"
