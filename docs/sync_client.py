@@ -43,6 +43,7 @@ CLASSES: Final = (
     Wrapped("sandherd.client.subscription_operations", "SubscriptionOperations", "subscription_operations"),
     Wrapped("sandherd.client.project_operations", "ProjectOperations", "project_operations"),
     Wrapped("sandherd.client.schedules", "ScheduleOperations", "schedule_operations"),
+    Wrapped("sandherd.client.webhook_operations", "WebhookOperations", "webhook_operations"),
     Wrapped("sandherd.client.herd", "Herd", "herd_methods"),
     Wrapped("sandherd.client.sandboxes.execution", "Execution", "execution", of_herd=False),
     Wrapped("sandherd.client.events.follower", "EventFollower", "event_follower", of_herd=False),

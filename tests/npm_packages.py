@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "subscribe"
+WORKER = ROOT / "examples" / "worker"
 VALIDATORS = ROOT / "tests" / "contracts" / "validators"
 FORGE_DOCUMENTS = ROOT / "tests" / "doubles" / "forges" / "forge-documents"
 _SHOWN = 500
@@ -69,5 +70,5 @@ def _text(folder: Path, name: str) -> str:
 
 
 if __name__ == "__main__":
-    for each in (EXAMPLE, VALIDATORS, FORGE_DOCUMENTS):
+    for each in (EXAMPLE, WORKER, VALIDATORS, FORGE_DOCUMENTS):
         node_with(each)

@@ -15,6 +15,7 @@ from sandherd.bus import shutdown
 from sandherd.bus.api_subjects import API
 from sandherd.bus.auth.connection_identity import Identity
 from sandherd.bus.auth.tls import TlsFiles
+from sandherd.bus.denied_subjects import DeniedSubjects
 from sandherd.bus.dropped_messages import DroppedMessages
 from sandherd.bus.errors import (
     BusError,
@@ -82,12 +83,11 @@ class Bus:
     """A connection to the broker. Use `Bus.open`."""
 
     def __init__(self, name: str, watch: ConnectionCallbacks, tls: TlsFiles | None = None) -> None:
-        self.name = name
-        self.ids = DerivedIds(b"")
+        self.name, self.ids = name, DerivedIds(b"")
         self.client = TlsClient(tls_required=False)
         self.api = API
         self.reconnects = self.violations = self._attempt = 0
-        self._dropped = DroppedMessages()
+        self._dropped, self._denied = DroppedMessages(), DeniedSubjects()
         self._closing = True
         self._watch = watch
         self._waiting = PendingCalls()
@@ -367,7 +367,7 @@ class Bus:
         if "permissions violation" in (text := str(error)).lower():
             self.violations += 1
             self._watch.violated(text)
-            _log.error("broker denied permission", error=text)
+            self._denied.add(text)
         elif isinstance(error, nats.errors.SlowConsumerError):
             self._dropped.add(error)
         elif not self._closing:

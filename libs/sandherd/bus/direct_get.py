@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import nats.errors
@@ -35,7 +35,22 @@ async def read_batch(
 
     Raises nats-py's errors, and `TimeoutError` if the next message does not arrive within 2 s.
     """
-    request = {"seq": max(first, 1), "next_by_subj": subject, "batch": limit, "max_bytes": max_bytes}
+    return await _requested(
+        bus, stream, {"seq": max(first, 1), "next_by_subj": subject, "batch": limit, "max_bytes": max_bytes}
+    )
+
+
+async def first_since(bus: Bus, stream: str, subject: str, at: datetime) -> int | None:
+    """The sequence of a subject's first message that was stored at this time or later; None if there is none.
+
+    Raises as `read_batch` does.
+    """
+    start = at.astimezone(UTC).isoformat()
+    found = await _requested(bus, stream, {"start_time": start, "next_by_subj": subject, "batch": 1})
+    return found[0].sequence if found else None
+
+
+async def _requested(bus: Bus, stream: str, request: dict[str, Any]) -> list[StoredMessage]:
     inbox = bus.client.new_inbox()
     subscription = await bus.client.subscribe(inbox)
     try:

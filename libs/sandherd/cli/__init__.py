@@ -1,18 +1,16 @@
-"""The `sandherd` command. Each command imports its dependencies when it runs, so that `--help` is fast."""
+"""The `sandherd` command. Each command imports its dependencies when it runs, so that `--help` is fast.
 
-import atexit
+Imported here is only what Python itself has loaded: an interrupt before `main` is called shows a traceback.
+"""
+
 import os
 import sys
-from collections.abc import Sequence
-from typing import Final
 
-from sandherd.lazy_imports import start_lean
-
-_INTERRUPTED: Final = 130
+_INTERRUPTED = 130
 """As `cli.exit_status`, which may not be loaded yet."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit with its status: 0, 1 (it failed) or 2 (wrong usage).
 
     An interrupt while modules are loaded ends it, too, without a traceback.
@@ -23,7 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os._exit(_INTERRUPTED)
 
 
-def _run(arguments: Sequence[str]) -> None:
+def _run(arguments: list[str]) -> None:
+    from sandherd.lazy_imports import start_lean
+
     start_lean()
     from sandherd.cli.exit_status import status_of
     from sandherd.client.terminal_text import open_streams, write_traceback
@@ -39,6 +39,8 @@ def _exit(status: int) -> None:
     What Python does besides is done: handlers of `atexit` run, and output is flushed. If that fails, Python ends the
     process as usual, and reports it.
     """
+    import atexit
+
     from sandherd.client.terminal_text import flush_output
 
     atexit._run_exitfuncs()  # noqa: SLF001  # there is no public name

@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeVar
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code
+from sandherd.contracts.labels import NAME_LABEL
 from sandherd.contracts.names import SANDBOX_PREFIX
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED
@@ -56,9 +57,26 @@ def with_name(name: str, kind: Kind, act: Callable[[Herd, str], Awaitable[T]]) -
     """`act` with the full name."""
 
     async def act_on_it(herd: Herd) -> T:
-        return await act(herd, await full_name(herd, name, kind))
+        try:
+            return await act(herd, await full_name(herd, name, kind))
+        except HerdError as error:
+            raise await with_file_name(herd, name, error) from None
 
     return act_on_it
+
+
+async def with_file_name(herd: Herd, name: str, error: HerdError) -> HerdError:
+    """The error; that there is no such task names the newest task that has this name in the file of its batch."""
+    if error.problem.code is not Code.NOT_FOUND or kind_of(name) == "sandbox":
+        return error
+    try:
+        found = (await herd.tasks(limit=1, labels={NAME_LABEL: name})).items
+    except HerdError:  # the first error is the one that matters
+        return error
+    if not found:
+        return error
+    remedy = f"{name} is the name in its file of {found[0].task}: use that name"
+    return HerdError(error.problem.model_copy(update={"remedy": remedy}))
 
 
 async def sandbox_of(herd: Herd, name: str) -> str:
@@ -75,7 +93,7 @@ async def sandbox_of(herd: Herd, name: str) -> str:
         if error.problem.code is not Code.NOT_FOUND:
             raise
         problem = error.problem.model_copy(update={"message": f"there is no sandbox or task {name}"})
-        raise HerdError(problem) from None
+        raise await with_file_name(herd, name, HerdError(problem)) from None
     if sandbox is None:
         raise HerdError.of(
             Code.CONFLICT,

@@ -92,16 +92,20 @@ def send_command(ctx: typer.Context, find: ActOn, give: ActOn, *, what: tuple[st
 
     `give` raises `HerdError` (`conflict`) if the item has ended.
     """
-    from sandherd.cli.names import full_name, live_sandbox_of
+    from sandherd.cli.names import full_name, live_sandbox_of, with_file_name
     from sandherd.cli.render.console import document
     from sandherd.cli.session import standing
+    from sandherd.client.errors import HerdError
 
     verb, kind, start = what
 
     async def work(herd: "Herd") -> int:
         name = await (live_sandbox_of(herd, start) if kind == "sandbox" else full_name(herd, start, kind))
-        state = await standing(find(herd, name))
-        await give(herd, name)
+        try:
+            state = await standing(find(herd, name))
+            await give(herd, name)
+        except HerdError as error:
+            raise await with_file_name(herd, name, error) from None
         output = options["output"]
         if output.is_json:
             document(output, {kind: name, "asked": verb, "was": state})

@@ -92,6 +92,11 @@ if TYPE_CHECKING:
         UnsubscribeResult,
         UsageList,
         Verification,
+        Webhook,
+        WebhookDeleted,
+        WebhookList,
+        WebhookTested,
+        WebhookWithSecret,
     )
     from sandherd.contracts.requests.search import TextKind
     from sandherd.contracts.requests.statistics import StatisticGroup
@@ -200,6 +205,11 @@ __all__ = [
     "UnsubscribeResult",
     "UsageList",
     "Verification",
+    "Webhook",
+    "WebhookDeleted",
+    "WebhookList",
+    "WebhookTested",
+    "WebhookWithSecret",
     "WorkSource",
     "exit_status",
     "new_sandbox",
@@ -248,7 +258,7 @@ _NAMES: Final = {
     "SandboxView ScheduleDeleted ScheduleList ScheduleTriggered ScheduleView SecretDeleted "
     "SecretList SecretView StoredEvent Subscription SubscriptionList TaskView TerminalSize TokenList TokenView "
     "Comparison FileVersion ProjectOverview SearchHit StatisticsList TranscriptEntry Trajectory UnsubscribeResult "
-    "UsageList Verification",
+    "UsageList Verification Webhook WebhookDeleted WebhookList WebhookTested WebhookWithSecret",
     "sandherd.contracts.repositories": "Repository",
     "sandherd.contracts.requests.search": "TextKind",
     "sandherd.contracts.requests.statistics": "StatisticGroup",

@@ -24,6 +24,7 @@ from sandherd.client.schedules import ScheduleOperations
 from sandherd.client.subscription_operations import SubscriptionOperations
 from sandherd.client.task_groups import TaskGroups
 from sandherd.client.tasks.wait_reasons import with_approvals
+from sandherd.client.webhook_operations import WebhookOperations
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import new_name
@@ -65,6 +66,7 @@ class Herd(
     ProjectOperations,
     ScheduleOperations,
     TokenOperations,
+    WebhookOperations,
 ):
     """A connection to a herd, as one user in one project.
 

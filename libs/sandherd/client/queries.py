@@ -128,13 +128,15 @@ async def dead_letter(send: SendRequest, number: int) -> "requests.DeadLetter":
     found: requests.DeadLetters = await send(made(requests.AskDead, number=number))
     if not found.letters:
         raise HerdError.of(
-            Code.NOT_FOUND, f"there is no dead letter {number}", field="number", remedy="see `sandherd dead list`"
+            Code.NOT_FOUND, f"there is no dead letter {number}", field="number", remedy="list the dead letters"
         )
     return found.letters[0]
 
 
-async def requeue(send: SendRequest, number: int) -> "requests.RequeueResult":
-    """Make the service of a dead letter retry it."""
+async def requeue(
+    send: SendRequest, number: int, *, by: str | None = None, timeout: float = 30
+) -> "requests.RequeueResult":
+    """Make the service of a dead letter retry it; `by` is who has requested it, for the service's log."""
     from sandherd.contracts.requests.dead_letters import REQUEUES
 
     letter = await dead_letter(send, number)
@@ -144,9 +146,9 @@ async def requeue(send: SendRequest, number: int) -> "requests.RequeueResult":
             Code.REFUSED,
             f"dead letter {number} is from {letter.service}, which does not support requeue",
             field="number",
-            remedy=f"read it with `sandherd dead show {number}`",
+            remedy="remove its cause, and publish the message again",
         )
-    answer: requests.RequeueResult = await send(request(number=number), timeout=30)
+    answer: requests.RequeueResult = await send(made(request, number=number, requeued_by=by), timeout=timeout)
     return answer
 
 

@@ -20,10 +20,12 @@ from typing import Final, TextIO
 _INVISIBLE: Final = (
     r"\x80-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\uffff\U000110bd\U000110cd"
+    r"\U00016fe4\U0001d159"
     r"\U00013430-\U0001345f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff"
 )
-"""Controls of ISO 6429, format and bidirectional controls, line separators, fillers, tags, variation selectors, halves
-of surrogate pairs. One selector of text or emoji presentation (U+FE0E, U+FE0F) after a character stays."""
+"""Controls of ISO 6429, format and bidirectional controls, line separators, fillers, blank signs, tags, variation
+selectors, halves of surrogate pairs. One selector of text or emoji presentation (U+FE0E, U+FE0F) after a character
+stays."""
 _FORBIDDEN: Final = re.compile(rf"\r\n|[\x00-\x08\x0b-\x1f\x7f{_INVISIBLE}]|(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]")
 _MAY_BE_MARKED: Final = re.compile(r"[\u0300-\U0010ffff]{5,}")
 """Where more than four marks can follow each other: combining marks begin at U+0300."""

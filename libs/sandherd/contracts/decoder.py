@@ -79,17 +79,20 @@ def _check_storable(event: Envelope[Any], document: bytes) -> None:
 
 def _check_subject(envelope: Envelope[Any], message_type: str, project: str, entity: str) -> None:
     """Raise `ContractError` unless the envelope agrees with its subject: the broker checks only the subject."""
-    expected = {"type": message_type, "project": project, "subject": entity}
-    if message_type.startswith("agent."):
-        expected |= {"sandboxid": entity, "source": AGENT_SOURCE + entity}
-    for field, value in expected.items():
-        if getattr(envelope, field) != value:
-            raise ContractError(
-                Code.WRONG_SUBJECT,
-                f"{field} is {str(getattr(envelope, field))[:80]!r}, but the subject requires {value!r}",
-                field=field,
-            )
+    is_agents = message_type.startswith("agent.")
+    agrees = envelope.type == message_type and envelope.project == project and envelope.subject == entity
+    if not agrees or (is_agents and (envelope.sandboxid != entity or envelope.source != AGENT_SOURCE + entity)):
+        expected = {"type": message_type, "project": project, "subject": entity}
+        expected |= {"sandboxid": entity, "source": AGENT_SOURCE + entity} if is_agents else {}
+        raise _disagreement(envelope, expected)
     if envelope.dataschema != schema_urn(message_type):
         raise ContractError(
             Code.UNKNOWN_VERSION, f"dataschema {envelope.dataschema[:80]!r} is not of this version", field="dataschema"
         )
+
+
+def _disagreement(envelope: Envelope[Any], expected: dict[str, str]) -> ContractError:
+    """The error for the first field that is not as its subject requires."""
+    field, value = next((field, value) for field, value in expected.items() if getattr(envelope, field) != value)
+    text = f"{field} is {str(getattr(envelope, field))[:80]!r}, but the subject requires {value!r}"
+    return ContractError(Code.WRONG_SUBJECT, text, field=field)

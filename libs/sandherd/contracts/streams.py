@@ -242,6 +242,18 @@ BUCKETS: Final[tuple[Bucket, ...]] = (
         max_bytes=256 * _MIB,
     ),
     Bucket(
+        name="webhooks",
+        description="Webhooks of projects: where to, which events, and up to which they are delivered.",
+        owners=frozenset({Principal.MESSAGE_RELAY}),
+        max_bytes=256 * _MIB,
+    ),
+    Bucket(
+        name="webhook_secrets",
+        description="Secrets of webhooks, encrypted with keys of `secret_keys`.",
+        owners=frozenset({Principal.SPAWNER}),
+        max_bytes=64 * _MIB,
+    ),
+    Bucket(
         name="revocations",
         description="Revoked credentials, until they expire.",
         owners=frozenset({Principal.SPAWNER}),

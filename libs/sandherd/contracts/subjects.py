@@ -27,6 +27,8 @@ _GATEWAY: Final = frozenset({_P.GATEWAY})
 _READERS: Final = _USERS | {_P.SUBSCRIBER}
 _REQUEUERS: Final = frozenset({_P.EVENT_INGEST, _P.MESSAGE_RELAY, _P.MONITOR})
 """Services that requeue dead letters, in addition to the spawner."""
+_REQUEUE_CALLERS: Final = frozenset({_P.OPERATOR, _P.GATEWAY})
+"""Who may have a dead letter handled again. The gateway's permission excludes `fleet` (`bus/auth/permissions.py`)."""
 _SUBSCRIBERS: Final = _SERVICES | _READERS
 
 
@@ -86,6 +88,7 @@ TABLE: Final[tuple[Subject, ...]] = (
     _event("approval", _P.MESSAGE_RELAY, "Events of an approval."),
     _event("monitor", _P.MONITOR, "Findings and decisions of the monitor, and their outcomes."),
     _event("subscription", _P.EVENT_INGEST, "Events of a durable subscription."),
+    _event("webhook", _P.MESSAGE_RELAY, "Events of a webhook."),
     _command(_P.SPAWNER, "submit_task", _CALLERS, "Submit a task."),
     _command(_P.SPAWNER, "cancel_task", _CALLERS | {_P.MONITOR}, "Cancel a task."),
     _command(_P.SPAWNER, "retry_task", _CALLERS, "Retry a task."),
@@ -132,6 +135,8 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "set_secret", _CALLERS, "Store a named secret, for the project's tasks."),
     _request(_P.SPAWNER, "secrets", _CALLERS, "List named secrets."),
     _request(_P.SPAWNER, "delete_secret", _CALLERS, "Delete a named secret."),
+    _request(_P.SPAWNER, "webhook_secrets", frozenset({_P.MESSAGE_RELAY}), "Return the secrets of a webhook."),
+    _request(_P.SPAWNER, "delete_webhook_secrets", frozenset({_P.MESSAGE_RELAY}), "Erase the secrets of a webhook."),
     _request(_P.SPAWNER, "create_token", _USERS, "Create an access token of the HTTP API."),
     _request(_P.SPAWNER, "tokens", _USERS, "List access tokens of the HTTP API."),
     _request(_P.SPAWNER, "revoke_token", _USERS, "Revoke an access token of the HTTP API, or end a session."),
@@ -148,6 +153,12 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.SPAWNER, "delete_schedule", _CALLERS, "Delete a schedule."),
     _request(_P.SPAWNER, "agent_server", _USERS, "Return the address and state of a sandbox's agent server."),
     _request(_P.SPAWNER, "runtime_logs", _CALLERS, "Return the log that a sandbox's runtime keeps of it."),
+    _request(_P.MESSAGE_RELAY, "create_webhook", _CALLERS, "Create a webhook and its secret."),
+    _request(_P.MESSAGE_RELAY, "webhooks", _CALLERS, "List webhooks, with the progress of each."),
+    _request(_P.MESSAGE_RELAY, "rotate_webhook_secret", _CALLERS, "Create another secret for a webhook."),
+    _request(_P.MESSAGE_RELAY, "replay_webhook", _CALLERS, "Deliver events to a webhook again, or resume it."),
+    _request(_P.MESSAGE_RELAY, "test_webhook", _CALLERS, "Send a test to a webhook."),
+    _request(_P.MESSAGE_RELAY, "delete_webhook", _CALLERS, "Delete a webhook."),
     _request(_P.MONITOR, "budgets", _CALLERS, "List budgets, and what was used of them."),
     _request(_P.MONITOR, "grant_budget", _CALLERS, "Grant a task more than its budget."),
     _request(_P.MONITOR, "set_budget", frozenset({_P.OPERATOR}), "Set the budget of a project, or of the herd."),
@@ -177,10 +188,10 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.EVENT_INGEST, "archives", frozenset({_P.OPERATOR}), "List the archived days of the history."),
     _request(_P.EVENT_INGEST, "restore", frozenset({_P.OPERATOR}), "Load a day of the history from its archive."),
     _request(_P.MONITOR, "report", _CALLERS, "Report how the sandboxes of a project hinder each other."),
-    _request(_P.SPAWNER, "requeue", frozenset({_P.OPERATOR}), "Handle a dead letter of this service again."),
-    _request(_P.EVENT_INGEST, "requeue", frozenset({_P.OPERATOR}), "Handle a dead letter of this service again."),
-    _request(_P.MESSAGE_RELAY, "requeue", frozenset({_P.OPERATOR}), "Handle a dead letter of this service again."),
-    _request(_P.MONITOR, "requeue", frozenset({_P.OPERATOR}), "Handle a dead letter of this service again."),
+    _request(_P.SPAWNER, "requeue", _REQUEUE_CALLERS, "Handle a dead letter of this service again."),
+    _request(_P.EVENT_INGEST, "requeue", _REQUEUE_CALLERS, "Handle a dead letter of this service again."),
+    _request(_P.MESSAGE_RELAY, "requeue", _REQUEUE_CALLERS, "Handle a dead letter of this service again."),
+    _request(_P.MONITOR, "requeue", _REQUEUE_CALLERS, "Handle a dead letter of this service again."),
     _request(_P.SPAWNER, "create_consumer", frozenset({_P.EVENT_INGEST}), "Create the consumer of a subscription."),
     _request(_P.SPAWNER, "delete_consumer", frozenset({_P.EVENT_INGEST}), "Delete the consumer of a subscription."),
     _request(_P.SPAWNER, "purge_events", frozenset({_P.EVENT_INGEST}), "Remove events that all have acknowledged."),

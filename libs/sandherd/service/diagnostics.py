@@ -65,6 +65,10 @@ class Diagnostics:
         self._probes.append((kind, probe))
 
     async def answer(self, _request: IncomingRequest[Any]) -> Examination:
+        """Reply to the request."""
+        return await self.examine()
+
+    async def examine(self) -> Examination:
         """The current state of the service."""
         service = self._service
         looking = [self._declared(), *(self._probe(kind, probe) for kind, probe in self._probes)]

@@ -22,6 +22,7 @@ from sandherd.contracts.requests import TIMEOUT_HEADER, Reply
 from sandherd.service.request_budget import Budget, Budgets
 from sandherd.service.request_queue import RequestLane, RequestQueue
 from sandherd.telemetry import logs
+from sandherd.telemetry.line_limit import LineLimit
 
 USUAL_SECONDS: Final = 30.0
 """Timeout of a requester that does not state one."""
@@ -33,6 +34,8 @@ _TURN_SECONDS: Final = 0.01
 """After this time of receiving, others have a turn: nats-py passes all requests that it has read without a pause."""
 _LATE: Final = Problem(code=Code.BUSY, message="the request timed out before a reply", remedy="retry")
 _ENDING: Final = Problem(code=Code.UNAVAILABLE, message="this replica of the service is ending", remedy="retry")
+_unsent: Final = LineLimit()
+"""Of this process: any number of requests may wait while the connection is lost."""
 _log: Final = logs.get("request_scheduler")
 
 Process = Callable[[NatsMessage], Awaitable[Reply[Any] | None]]
@@ -234,4 +237,5 @@ async def _respond(message: NatsMessage, document: bytes) -> None:
         # the reply would look like what they imitate to other receivers on that subject.
         await replace(request, headers=None).respond(document)
     except (nats.errors.Error, OSError) as error:
-        _log.warning("reply not sent", subject=request.subject, error=repr(error))
+        if times := _unsent.add(request.subject, time.monotonic()):
+            _log.warning("reply not sent", subject=request.subject, error=repr(error), times=times)

@@ -68,6 +68,8 @@ class Service:
         self.meters = self._window.meters
         self.registry = self._window.registry
         self.bus: Bus
+        self._incoming: Bus
+        """The connection on which requests are received and answered."""
         self._runs: dict[str, Run] = {}
         self._answers = RequestRouter(
             principal, self.meters, _request_limits(settings), RequestSpans(settings.traced_requests)
@@ -158,7 +160,7 @@ class Service:
         router = RequestRouter(self.principal, self.meters, _request_limits(self.settings), spans)
         for request, handle in answers.items():
             router.add(request, handle, RequestLane.of_kind(request.type, 1))
-        broker = router.broker(self.bus, by_each=by_each)
+        broker = router.broker(self._incoming, by_each=by_each)
         await broker.start()
         try:
             yield
@@ -171,7 +173,7 @@ class Service:
         """Handle this service's `requeue` request: a dead letter goes to the handler of the stream it is from."""
 
         async def handle(incoming: IncomingRequest[Any]) -> BaseModel:
-            return await requeue(self.bus, self.principal, incoming.request.number, handlers)
+            return await requeue(self.bus, self.principal, incoming.request, incoming.project, handlers)
 
         self.answer(REQUEUES[self.principal], handle)
 
@@ -198,10 +200,12 @@ class Service:
         """The service, running; for `run()` and for tests."""
         self._failure = asyncio.get_running_loop().create_future()
         async with AsyncExitStack() as stack:
-            self.bus = await stack.enter_async_context(self._open_bus())
-            self.health.add("broker", lambda: None if self.bus.connected else "no connection")
-            self.meters.watch("sandherd_connected", lambda: self.bus.connected)
-            broker = self._answers.broker(self.bus)
+            self.bus = await stack.enter_async_context(self._open_bus(self.principal))
+            # A flood of requests must not delay what the broker sends beside them: acknowledgements, records, leases.
+            self._incoming = await stack.enter_async_context(self._open_bus(f"{self.principal}-requests"))
+            self.health.add("broker", lambda: None if self._connected else "no connection")
+            self.meters.watch("sandherd_connected", lambda: self._connected)
+            broker = self._answers.broker(self._incoming)
             await broker.start()
             stack.push_async_callback(self._answers.close)
             await stack.enter_async_context(self._open_window(broker))
@@ -212,6 +216,10 @@ class Service:
             _log.info("service stopping")
 
     @property
+    def _connected(self) -> bool:
+        return self.bus.connected and self._incoming.connected
+
+    @property
     def http_port(self) -> int:
         """The port of its HTTP server, while it runs."""
         return self._window.port
@@ -220,7 +228,7 @@ class Service:
         settings = self.settings
         return self._window.open(broker, settings.http_host, settings.http_port, settings.http_port_file)
 
-    def _open_bus(self) -> AbstractAsyncContextManager[Bus]:
+    def _open_bus(self, name: str) -> AbstractAsyncContextManager[Bus]:
         watch = ConnectionCallbacks()
         watch.reconnected = lambda: self.meters.count("sandherd_reconnects_total")
         watch.violated = lambda _what: self.meters.count("sandherd_permission_violations_total")
@@ -228,7 +236,7 @@ class Service:
         credentials = self.settings.credentials
         return Bus.open(
             self.settings.nats_url,
-            name=self.principal,
+            name=name,
             identity=Identity.file(credentials) if credentials else Identity.anonymous(),
             inbox=f"_INBOX_{self.principal}",
             watch=watch,

@@ -38,6 +38,7 @@ from sandherd.settings.pull_requests import PullRequestSettings
 from sandherd.settings.remote import ApiAddress, RemoteSettings
 from sandherd.settings.repositories import RepositorySettings
 from sandherd.settings.rule_thresholds import RuleSettings
+from sandherd.settings.webhooks import WebhookSettings
 
 _DISK: Final = Env("SANDHERD_SANDBOX_DISK_MB", aliases=(Alias(DISK, in_megabytes),))
 
@@ -56,6 +57,7 @@ class Settings(
     CoordinationSettings,
     GatewaySettings,
     HistorySettings,
+    WebhookSettings,
     BaseModel,
 ):
     """The settings of all components; each uses what it needs. Times are in seconds."""

@@ -58,10 +58,8 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "More messages of a kind arrived than this process handles; requesters repeat theirs.",
             "See which sandbox or client publishes most: `sandherd doctor`.",
         ),
-        _error("broker denied permission", "The credential does not allow a subject.", "Create the credentials again."),
-        _error(
-            "broker connection closed permanently", "The broker refused further connections; the process ends.", _BROKER
-        ),
+        _error("broker denied permission", "No right to a subject, or a late reply (`_R_…`).", "Renew credentials."),
+        _error("broker connection closed permanently", "It refused further connections; the process ends.", _BROKER),
         _warning("connection not drained, closing", "Messages in transit at the end are redelivered."),
         _warning("connection not closed, aborting", "The broker did not receive what was already written to it."),
         _info("connection lost during close", "Messages in transit at the end are redelivered."),
@@ -74,6 +72,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("message stored as dead letter", "A message could not be handled and was stored.", _DEAD),
         _error("dead letters dropped", "One source caused too many; they were only counted.", "End its sandbox."),
         _warning("dead letter summary not stored", "The count of dropped dead letters was not stored.", _BROKER),
+        _info("dead letter requeued", "A dead letter is handled again; `user` has requested it."),
         _warning("requeued dead letter failed again", "It was stored as a dead letter again.", _DEAD),
         _error(
             "command with secrets not erased",
@@ -88,9 +87,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("purge refused", "Events that a consumer has not acknowledged are not removed.", "Wait, then repeat."),
         _info("exporting traces and metrics", "A collector is configured."),
         _info("collector accepts exports again", "Exports continue."),
-        _warning(
-            "collector does not accept exports, continuing without it", "Exports are dropped.", "Check the collector."
-        ),
+        _warning("collector does not accept exports, continuing without it", "Exports are dropped.", "Check it."),
         _warning("metrics export failed", "Metrics of one interval were not exported.", "Check the collector."),
     ),
     "event-ingest": (
@@ -141,6 +138,12 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("inbox unavailable", "Messages of one sandbox are delivered later.", _BROKER),
         _info("message already deleted", "Another replica has deleted it."),
         _warning("invalid receipt from worker", "The message is delivered again.", "End the sandbox if it repeats."),
+        _warning("secret of a webhook not read, retrying", "Its events wait.", "Rotate the secret if it repeats."),
+        _warning("events for a webhook not read, retrying", "Its events wait.", _BROKER),
+        _warning("webhooks not read, retrying", "Changes of webhooks take effect later.", _BROKER),
+        _warning("webhook given up", "An event was not accepted at the last attempt.", "Replay it from its webhook."),
+        _warning("webhook disabled", "Its receiver accepts nothing.", "Inform its owner, who can resume it."),
+        _error("delivery of a webhook failed, retrying", "It begins anew after half a minute.", _REPORT),
     ),
     "gateway": (
         _info("serving the HTTP API", "The API accepts requests, at `http_port`."),
@@ -187,9 +190,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("sandbox record unreadable, finding not acted upon", "The rule is evaluated again.", _BROKER),
         _warning("stream not responding, reading again", "The monitor reads at its last position.", _BROKER),
         _warning("lease lost, conductor stopped", "Another replica compares sandboxes."),
-        _warning(
-            "conductor record not stored, reading all records again", "Another replica may have stored it.", _BROKER
-        ),
+        _warning("conductor record not stored, reading all records again", "Another one may have stored it.", _BROKER),
         _warning(
             "conductor record unreadable, starting with an empty one",
             "Findings of that project may be published again.",

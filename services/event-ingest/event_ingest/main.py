@@ -15,6 +15,7 @@ from event_ingest.archive.history_archive import HistoryArchive, store_of
 from event_ingest.archive.restores import HistoryRestores
 from event_ingest.broker_data import check_broker_data
 from event_ingest.database import HEAVY_CONNECTIONS, LIGHT_CONNECTIONS, Connection, Database
+from event_ingest.database_address import named_problem
 from event_ingest.gauges import IngestGauges
 from event_ingest.history_retention import HistoryRetention, policy_of
 from event_ingest.ingest import CONSUMER, Ingest
@@ -43,6 +44,7 @@ from event_ingest.retention import StreamRetention
 from event_ingest.schema import Schema, check_migrations
 from event_ingest.subscription_watch import SubscriptionWatch
 from sandherd.contracts.requests import (
+    DATABASE,
     AskApprovals,
     AskAudit,
     AskComparison,
@@ -99,7 +101,7 @@ def compose(settings: Settings) -> Service:
         settings.database_url, Schema(partial(datetime.now, UTC)).prepare, last_migration=last_migration
     )
     ingest = Ingest(database, service.meters)
-    service.health.add("postgres", database.problem)
+    service.health.add(DATABASE, lambda: named_problem(database.problem(), settings.database_url))
     service.background("database", database.run_checks)
     service.background("indexes", PartitionIndexes(database).run)
     service.background("measures", IngestGauges(service, database).run)

@@ -19,6 +19,8 @@ from gateway.routes import (
     files,
     herd,
     history,
+    operation,
+    outgoing_webhooks,
     project,
     sandbox_work,
     sandboxes,
@@ -42,7 +44,10 @@ _DESCRIPTION: Final = (
 )
 _CODES: Final = {400: Code.INVALID_JSON, 404: Code.NOT_FOUND}
 """The codes of errors of FastAPI itself; others are refusals, such as of a method."""
-_MODULES: Final = (herd, tasks, sandboxes, sandbox_work, files, project, branches, session, sign_in, history)
+_MODULES: Final = (
+    *(herd, operation, tasks, sandboxes, sandbox_work, files, project),
+    *(branches, session, sign_in, history, outgoing_webhooks),
+)
 ROUTERS: Final = tuple(module.router for module in _MODULES)
 _log: Final = logs.get("application")
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, create_model
+from pydantic import BaseModel, ConfigDict, StrictBool, create_model
 
 
 def part_of(contract: type[BaseModel], name: str, *, without: frozenset[str], **more: Any) -> type[BaseModel]:
@@ -10,5 +10,19 @@ def part_of(contract: type[BaseModel], name: str, *, without: frozenset[str], **
     fields: dict[str, Any] = {
         field: (info.annotation, info) for field, info in contract.model_fields.items() if field not in without
     }
+    return _model(contract, name, fields | more)
+
+
+def body_of(contract: type[BaseModel], name: str, *, without: frozenset[str], **more: Any) -> type[BaseModel]:
+    """The same for a JSON body: unlike in a query, `0` and `"yes"` are no booleans there."""
+    fields: dict[str, Any] = {
+        field: (StrictBool if info.annotation is bool else info.annotation, info)
+        for field, info in contract.model_fields.items()
+        if field not in without
+    }
+    return _model(contract, name, fields | more)
+
+
+def _model(contract: type[BaseModel], name: str, fields: dict[str, Any]) -> type[BaseModel]:
     config = ConfigDict(frozen=True, extra="forbid")
-    return create_model(name, __config__=config, __doc__=contract.__doc__, **fields, **more)
+    return create_model(name, __config__=config, __doc__=contract.__doc__, **fields)

@@ -63,6 +63,7 @@ class Gateway:
             SocketTable(),
             Deliveries(),
             service.settings.gateway_webhook_secrets,
+            service.examining.examine,
             oidc=self._oidc(),
         )
 

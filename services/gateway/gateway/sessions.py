@@ -1,7 +1,7 @@
 """The caller of a request as routes use it: its operations on the herd, in the project of its token and no other."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -22,6 +22,7 @@ from sandherd.client.connection import Connection
 from sandherd.client.herd import Herd
 from sandherd.contracts.names import new_name
 from sandherd.contracts.records import AccessRole
+from sandherd.contracts.requests.diagnostics import Examination
 
 if TYPE_CHECKING:
     from gateway.oidc.sign_in import OidcSignIn
@@ -41,6 +42,8 @@ class Backend:
     sockets: SocketTable
     deliveries: Deliveries
     webhook_secrets: Path | None
+    examine: Callable[[], Awaitable[Examination]]
+    """The health of this gateway itself: a service can't request its own over the broker."""
     sign_ins: RateLimiter = field(default_factory=lambda: RateLimiter(rate_of(1, 10)))
     """Sign-ins with the same token or code."""
     oidc: "OidcSignIn | None" = None

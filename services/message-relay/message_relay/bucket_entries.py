@@ -15,7 +15,7 @@ from sandherd.bus.kv import last_message
 from sandherd.bus.publish_retries import BROKER_BACKOFF
 from sandherd.telemetry import logs
 
-_WRONG_SEQUENCE: Final = 10071
+WRONG_SEQUENCE: Final = 10071
 """The broker's error `JSStreamWrongLastSequenceErrF`."""
 _NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError)
 _log: Final = logs.get("bucket_entries")
@@ -64,7 +64,7 @@ async def write_entry(
         try:
             return (await bus.js.publish(subject, payload, headers=headers)).seq
         except nats.js.errors.APIError as error:
-            if error.err_code == _WRONG_SEQUENCE:
+            if error.err_code == WRONG_SEQUENCE:
                 return None
             if not while_full and failure_of(error.err_code, error.description) is StreamFullError:
                 raise StreamFullError(f"{subject}: {error.description}") from error

@@ -14,6 +14,7 @@ from message_relay.events import RelayEvents
 from message_relay.inbox import Inbox
 from message_relay.inbox_delivery import InboxDelivery
 from message_relay.message_names import MessageNames
+from message_relay.webhooks.service import WebhookService
 from sandherd.bus.consumers.consumer import Delivery, Outcome
 from sandherd.bus.lease import Lease
 from sandherd.contracts.events.conversation import AgentMessageSent
@@ -118,6 +119,7 @@ def compose(settings: Settings) -> Service:
     service.requeues({"COMMANDS": relay.handle_command, "EVENTS": relay.handle_event})
     service.background("delivery", relay.deliver)
     service.background("approvals", relay.expire_approvals)
+    WebhookService(service)
     return service
 
 

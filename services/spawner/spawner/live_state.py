@@ -13,7 +13,7 @@ from sandherd.contracts.subjects import ARTIFACT
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 from spawner.access_tokens.record import TokenRecord
-from spawner.named_secrets.store import SecretStore
+from spawner.named_secrets.store import OF_WEBHOOKS, SecretStore
 from spawner.pool.record import WarmRecord
 from spawner.projects.record import ProjectRecord
 from spawner.records.index import Index
@@ -65,6 +65,7 @@ class LiveState:
             bus, "branches", BranchRecord, self.branch_index.update, newest=self.branch_index.revision
         )
         self.secrets = SecretStore(bus, clock, vault)
+        self.webhook_secrets = SecretStore(bus, clock, vault, OF_WEBHOOKS)
         self.tokens = Store(bus, "tokens", TokenRecord, lambda _held: None)
         self.sandboxes = Store(
             bus,

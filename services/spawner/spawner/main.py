@@ -38,6 +38,7 @@ from spawner.git_proxy.server import serve_proxy
 from spawner.harness_plugins import HarnessPlugins
 from spawner.live_state import Clock, LiveState, utc_now
 from spawner.named_secrets.answers import SecretRequestHandler
+from spawner.named_secrets.webhook_secrets import WebhookSecretHandler
 from spawner.parts import ANSWERED, Core, OpenRuntimes, Parts, SpawnerOptions, make_parts
 from spawner.pool.decisions import kinds
 from spawner.pool.filler import Filler
@@ -248,6 +249,7 @@ class Spawner:
                 **PullRequestHandler(live, self._forges).handlers,
                 **TokenRequestHandler(live).handlers,
                 **SessionRequestHandler(live, self._settings).handlers,
+                **WebhookSecretHandler(live).handlers,
             },
         )
         self._live = live

@@ -25,6 +25,7 @@ from spawner.access_tokens import answers as access_tokens
 from spawner.access_tokens import sessions
 from spawner.commands import Commands
 from spawner.live_state import Clock, LiveState
+from spawner.named_secrets import webhook_secrets
 from spawner.named_secrets.answers import SecretRequestHandler
 from spawner.pool.pool import Pool
 from spawner.projects import answers as projects
@@ -81,6 +82,7 @@ ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     **access.ANSWERED,
     **access_tokens.ANSWERED,
     **sessions.ANSWERED,
+    **webhook_secrets.ANSWERED,
 }
 """Requests that the spawner answers once its parts exist, with the maximum handled concurrently of each."""
 

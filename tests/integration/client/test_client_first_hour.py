@@ -88,7 +88,7 @@ async def test_ended_task_shows_the_attempts_that_it_took(sandherd: Sandherd) ->
     assert status == 1
     _, out, _ = await sandherd("tasks", "list")
     row = out.splitlines()[1]
-    assert row.split()[:4] == ["failing", "failed", "normal", "1"]
+    assert row.split()[:5] == ["failing", "failed", "-", "normal", "1"]
 
 
 async def test_lifetimes_and_sizes_have_units(sandherd: Sandherd) -> None:

@@ -48,6 +48,13 @@ async def test_batch_is_waited_for_listed_and_its_cost_is_shown(real: Herd, sand
     ]
     assert [one["state"] for one in listed] == ["completed", "failed"]
     assert listed[1]["labels"] == {"team": "web", "night": "1", "sandherd/batch": batch, "sandherd/name": "bad"}
+    for more in ((), ("-o", "wide")):
+        head, *rows = (await sandherd("tasks", "list", "--sort", "state", *more))[1].splitlines()
+        assert [(row.split()[2], batch in row) for row in rows] == [("good", True), ("bad", True)]
+        assert {"NAME", "BATCH"} <= set(head.split())
+    for words in (("tasks", "get"), ("tasks", "cancel"), ("logs",)):
+        status, _, err = await sandherd(*words, "bad")
+        assert (status, f"bad is the name in its file of {listed[1]['task']}" in err) == (1, True), err
     assert (await sandherd("tasks", "wait", "--batch", batch))[0] == 1
     assert (await sandherd("tasks", "wait", listed[0]["task"]))[0] == 0
     assert (await sandherd("tasks", "wait", "--label", "night=2"))[0] == 1

@@ -37,6 +37,7 @@ CHOICES: dict[str, list[Json]] = {
             "networkPolicy": {
                 "database": {"to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}]},
                 "spawnerEgress": [{"ports": [{"protocol": "TCP", "port": 443}]}],
+                "relayEgress": [{"ports": [{"protocol": "TCP", "port": 443}]}],
                 "metricsFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}],
             },
             "telemetry": {"otlpEndpoint": "http://collector.monitoring:4318"},

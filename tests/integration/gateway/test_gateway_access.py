@@ -20,7 +20,7 @@ from tests.stored_history import all_stored
 SANDBOX: Final = "sbx-foreign"
 NAMES: Final = {"task": "task-foreign", "sandbox": SANDBOX, "approval": "a1", "artifact": "art-foreign", "number": "1",
     "rule": "loop", "command": "exc-foreign", "branch": "br-00000000000000000000", "schedule": "foreign",
-    "secret": "foreign", "subscription": "foreign"}  # fmt: skip
+    "secret": "foreign", "subscription": "foreign", "webhook": "foreign"}  # fmt: skip
 BODIES: Final[dict[str, Any]] = {
     "submit_task": {"text": "x", "harness": {"kind": "command", "argv": ["true"]}},
     "terminate_sandbox": {"reason": "x"},
@@ -31,11 +31,13 @@ BODIES: Final[dict[str, Any]] = {
     "kill_command": {},
     "extend_sandbox": {"seconds": 60},
     "grant_budget": {"more": {"turns": 1}},
+    "create_webhook": {"url": "https://example.com/events"},
+    "replay_webhook": {},
 }
 QUERIES: Final = {operation: {"path": "x"} for operation in ("download_file", "upload_file")} | {
     "file_version": {"file_path": "x"}
 }
-OWN: Final = {"submit_task", "set_schedule", "set_secret", "set_subscription"}
+OWN: Final = {"submit_task", "set_schedule", "set_secret", "set_subscription", "create_webhook"}
 """What creates an object of the token's own project, whatever other projects have."""
 LISTED: Final = {"tasks", "sandboxes", "events", "approvals", "branches", "letters"}
 DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "openapi.json"

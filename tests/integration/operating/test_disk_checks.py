@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sandherd.cli.doctor.check import CheckState
 from sandherd.cli.doctor.checks import disks
+from sandherd.client.doctor.check import CheckState
 from tests.engines.small_disk import small_disk
 
 pytestmark = pytest.mark.faults

@@ -11,10 +11,10 @@ import pytest
 
 from event_ingest.migrator import read_migrations
 from sandherd.bus.identity import HerdIdentity, Registrar, write_secret
-from sandherd.cli.doctor import services as asked
-from sandherd.cli.doctor.check import Check, CheckState
 from sandherd.cli.doctor.checks import examine
 from sandherd.client import Context
+from sandherd.client.doctor import services as asked
+from sandherd.client.doctor.check import Check, CheckState
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.conversation import AgentMessage
 from sandherd.contracts.subjects import Principal
@@ -31,7 +31,7 @@ ALWAYS = {
     "migrations", "runtime process", "lag spawner-commands", "lag spawner-agents", "lag event-ingest",
     "lag message-relay-commands", "lag message-relay-agents", "lag monitor-commands", "clock", "live state",
     "history lag", "history", "dead letters",
-    "sandbox disk", "sandbox host uid",
+    "sandbox disk", "sandbox host uid", "database",
 }  # fmt: skip
 
 
@@ -225,13 +225,36 @@ async def test_unhandled_backlog_is_reported(herd: Broker, tmp_path: Path, monke
         async def late() -> dict[str, Check] | None:
             found = await look(where)
             wrong = {name for name, check in found.items() if check.state is CheckState.WRONG}
-            return found if wrong == {"lag event-ingest", "event-ingest", "migrations", "history"} else None
+            return found if wrong == {"lag event-ingest", "database", "migrations", "history"} else None
 
         found = await until(late)
     assert found["lag event-ingest"].found.startswith("1 waiting, the oldest for ")
     assert "event-ingest's log" in str(found["lag event-ingest"].remedy)
-    assert "postgres: " in found["event-ingest"].found
+    assert found["event-ingest"].state is CheckState.WARNING
     assert found["migrations"].found.startswith("unknown: ")
+
+
+async def test_stopped_database_is_named_with_its_address(herd: Broker, tmp_path: Path) -> None:
+    """The problem is the database, by its name and address without credentials; event-ingest only waits for it."""
+    url = "postgresql://ada:s3cret@127.0.0.1:1/past?password=s3cret"
+    async with running(herd, url, tmp_path / "home"):
+        done = await asyncio.to_thread(
+            sandherd,
+            herd,
+            "doctor",
+            "-o",
+            "json",
+            SANDHERD_CREDENTIALS=str(herd.credentials(P.CLIENT, project=PROJECT)),
+        )
+    rows = answer(done)
+    found = {row["check"]: row for row in rows}
+    assert done.returncode == 1
+    assert next(row["check"] for row in rows if row["state"] == "wrong") == "database"
+    assert found["database"]["found"].startswith("database past at 127.0.0.1:1 is unavailable: ")
+    assert "check that Postgres runs" in found["database"]["remedy"]
+    assert (found["event-ingest"]["state"], "database" in found["event-ingest"]["found"]) == ("look", True)
+    assert "s3cret" not in done.stdout
+    assert "ada" not in done.stdout
 
 
 async def test_expired_credential_is_reported(herd: Broker, tmp_path: Path) -> None:

@@ -243,6 +243,15 @@ HEALTH = {
     },
     "healthy": False,
 }
+DOCTOR = {
+    "checks": [
+        {"check": "broker", "state": "ok", "found": "nats-server 2.15.1, round-trip time 0.4 ms"},
+        {"check": "streams", "state": "wrong", "found": "stream OUTPUT: missing", "remedy": "provision the herd"},
+        {"check": "dead letters", "state": "look", "found": "1 in all projects", "remedy": "list the dead letters"},
+    ],
+    "healthy": False,
+    "checked_at": ago(1),
+}
 AUDIT = {
     "sources": [],
     "source_count": 41,
@@ -352,6 +361,7 @@ EXAMPLES: dict[str, Any] = {
     "/budgets": BUDGETS,
     "/health": HEALTH,
     "/audit": AUDIT,
+    "/doctor": DOCTOR,
     "/dead-letters": {"letters": [LETTER], "next_cursor": None},
     "/dead-letters/7": LETTER,
 }

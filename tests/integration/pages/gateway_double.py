@@ -19,6 +19,14 @@ PREFIX = "/api/v1"
 
 
 @dataclass
+class Held:
+    """A reply that is sent when the test says so: what it states was read when the request arrived."""
+
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass
 class GatewayDouble:
     """`replies` are documents by path below the prefix; a number is a refusal with that status."""
 
@@ -31,6 +39,7 @@ class GatewayDouble:
     asked: list[str] = field(default_factory=list)
     """Every path and query that was requested, pages included."""
     begun_streams: int = 0
+    _held: dict[str, Held] = field(default_factory=dict)
     _streams: set[web.StreamResponse] = field(default_factory=set)
     _pages: Pages = field(default_factory=Pages)
     _sequence: int = 100
@@ -57,6 +66,10 @@ class GatewayDouble:
         self._streams = {stream for stream in self._streams if not is_closed(stream)}
         return len(self._streams)
 
+    def hold(self, path: str) -> Held:
+        """Hold the reply to the next request with this path; later ones are answered, and may overtake it."""
+        return self._held.setdefault(path, Held())
+
     async def publish(self, envelope: dict[str, Any]) -> None:
         """Send an event to every open stream, once there is one: a page shows data before its stream is open."""
         self._sequence += 1
@@ -80,6 +93,9 @@ class GatewayDouble:
         if path == "/approvals" and "state" in request.query and isinstance(found, dict):
             wanted = request.query["state"]
             found = {**found, "approvals": [one for one in found["approvals"] if one["state"] == wanted]}
+        if held := self._held.pop(path, None):
+            held.arrived.set()
+            await held.released.wait()
         return self._reply(found)
 
     def _page(self, request: web.Request) -> web.Response:

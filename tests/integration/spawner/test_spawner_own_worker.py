@@ -45,8 +45,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def spawner(herd: Broker, home: Path, installed: Path, log: Path, **variables: str) -> AsyncIterator[None]:
-    """The spawner as an operator starts it, with these variables."""
+async def spawner_with(herd: Broker, home: Path, installed: Path, log: Path, **variables: str) -> AsyncIterator[None]:
+    """The spawner as an operator starts it, with these variables, beside an installed distribution."""
     settings = herd.settings(Principal.SPAWNER, home=home, check_interval=0.2, stop_grace=5, max_attempts=1)
     environ = environment(settings) | variables | {"PYTHONPATH": str(installed)}
     with log.open("ab") as out:
@@ -66,7 +66,7 @@ async def test_runtime_of_the_guide_starts_its_worker(
     """Named by the setting of the guide, the runtime runs a task that chooses it, with the guide's worker."""
     relay = compose_relay(herd.settings(Principal.MESSAGE_RELAY))
     log = tmp_path / "log"
-    async with relay.running(), spawner(herd, home, installed, log, SANDHERD_RUNTIMES="process,own"):
+    async with relay.running(), spawner_with(herd, home, installed, log, SANDHERD_RUNTIMES="process,own"):
         task = new_name("task")
         harness = {"kind": "command", "argv": ["echo", "started by the guide"]}
         spec = TaskSpec.model_validate({"text": "hello", "harness": harness, "runtime": "own"})

@@ -20,9 +20,9 @@ from sandherd.bus.identity.revocation import RevocationFailedError, Revoker
 from sandherd.bus.kv import last_message, next_message
 from sandherd.bus.provision import check, provision
 from sandherd.bus.stream_configs import stream_config
-from sandherd.cli.doctor.check import CheckState
 from sandherd.cli.doctor.infrastructure import check_servers
 from sandherd.client import Context
+from sandherd.client.doctor.check import CheckState
 from sandherd.contracts.streams import BUCKETS, BY_STREAM, STREAMS
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker

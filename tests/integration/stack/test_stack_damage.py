@@ -87,7 +87,7 @@ async def test_credential_that_is_no_text_does_not_end_the_stack(home: Path) -> 
 
 
 async def test_hanging_database_is_not_ready(home: Path) -> None:
-    """`status` says that it does not respond, and `doctor` advises to check it rather than to migrate."""
+    """`status` says that it does not respond; `doctor` names it and its socket, and advises no migration."""
     standing = await up(home)
     (pid,) = [part.pid for part in standing.parts if part.name == "postgres"]
     assert pid is not None
@@ -101,10 +101,13 @@ async def test_hanging_database_is_not_ready(home: Path) -> None:
         assert "does not respond" in postgres.detail
 
         async def named() -> Any:
-            check = (await checks(home)).get("migrations", {})
-            return check if check.get("state") == "wrong" else None
+            found = await checks(home)
+            return found if found.get("database", {}).get("state") == "wrong" else None
 
-        assert "Postgres" in (await until(named))["remedy"]
+        found = await until(named)
+        assert found["database"]["found"].startswith("database sandherd at /")
+        assert {found[name]["remedy"] for name in ("database", "migrations")} == {found["database"]["remedy"]}
+        assert "Postgres" in found["database"]["remedy"]
     finally:
         for process in reversed(server):
             os.kill(process, signal.SIGCONT)

@@ -15,9 +15,9 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from sandherd.bus.storage_causes import Cause, cause_of
-from sandherd.cli.doctor.check import CheckState
 from sandherd.cli.doctor.checks import DISK_REMEDY, disks
 from sandherd.cli.doctor.infrastructure import check_exits
+from sandherd.client.doctor.check import CheckState
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.subjects import Principal
 from sandherd.service.storage_watch import StorageWatch

@@ -23,6 +23,9 @@ class Client:
     async def publish(self, _subject: str, _payload: bytes) -> None:
         return
 
+    async def publish_each(self, _subjects: list[str], _payload: bytes) -> None:
+        return
+
 
 def message(number: int, size: int) -> Any:
     """A message of one sandbox."""

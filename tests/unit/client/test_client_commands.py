@@ -58,7 +58,7 @@ def wanted_commands() -> set[str]:
         "harness": "install list",
         "image": "build context",
         "subscriptions": "create list delete",
-        "webhooks": "secret deliver",
+        "webhooks": "create list show test rotate replay delete secret deliver",
         "credentials": "create revoke",
         "secrets": "set list delete",
         "tokens": "create list revoke",

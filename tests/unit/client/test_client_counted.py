@@ -2,8 +2,8 @@
 
 import pytest
 
-from sandherd.cli.render.history import audit_faults
 from sandherd.cli.render.overview import summary
+from sandherd.client.doctor.audit import audit_faults
 from sandherd.client.tasks.overview import Overview
 from sandherd.contracts.requests import Audit
 from sandherd.counted import counted

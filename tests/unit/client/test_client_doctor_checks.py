@@ -9,18 +9,12 @@ from pathlib import Path
 import pytest
 
 from sandherd.bus.identity.credentials import Bearer
-from sandherd.cli.doctor.check import Check, CheckState
-from sandherd.cli.doctor.checks import (
-    check_audit,
-    check_credential,
-    check_disk_limits,
-    check_isolation,
-    check_service,
-    check_skew,
-    check_unpublished,
-    check_version,
-)
+from sandherd.cli.doctor.checks import check_credential, check_service, check_skew, check_unpublished
 from sandherd.cli.render import catalogue
+from sandherd.client.doctor.audit import check_audit
+from sandherd.client.doctor.check import Check, CheckState
+from sandherd.client.doctor.herd import check_version
+from sandherd.client.doctor.runtimes import check_disk_limits, check_isolation
 from sandherd.contracts.requests import Audit, Catalogue, RuntimeView
 from sandherd.contracts.subjects import Principal
 

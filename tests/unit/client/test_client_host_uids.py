@@ -2,9 +2,9 @@
 
 import pytest
 
-from sandherd.cli.doctor.check import CheckState
-from sandherd.cli.doctor.infrastructure import check_host_uids
 from sandherd.cli.render.catalogue import print_catalogue
+from sandherd.client.doctor.check import CheckState
+from sandherd.client.doctor.runtimes import check_host_uids
 from sandherd.contracts.requests import Catalogue, RuntimeView
 from sandherd.contracts.specs import SandboxLimits
 

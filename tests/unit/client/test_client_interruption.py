@@ -45,7 +45,10 @@ async def test_ignored_signal_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.parametrize("module", ["typer", "sandherd.cli.exit_status", "sandherd.client.terminal_text"])
+@pytest.mark.parametrize(
+    "module",
+    ["typing", "sandherd.lazy_imports", "typer", "sandherd.cli.exit_status", "sandherd.client.terminal_text"],
+)
 def test_interrupt_while_modules_are_loaded_ends_the_command_silently(module: str) -> None:
     """With the status of an interrupt, and no traceback of the import."""
     program = f"""

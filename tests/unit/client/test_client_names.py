@@ -11,6 +11,7 @@ from sandherd.cli.names import PAGES, full_name, sandbox_of
 from sandherd.client.errors import HerdError, ServiceAwayError
 from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code
+from sandherd.contracts.labels import NAME_LABEL
 
 TASK, OTHER = "task-01kahc5x3tf8b9n2m4r6v8w0ya", "task-01kahc5x3tf8b9n2m4r6v8w0yb"
 EARLIER = "task-01aaaa5x3tf8b9n2m4r6v8w0ya"
@@ -30,8 +31,13 @@ class Known:
             raise HerdError.of(Code.NOT_FOUND, f"there is no task {name}")
         return SimpleNamespace(task=name, sandbox=SANDBOX if name == TASK else None)
 
-    async def tasks(self, *, limit: int, cursor: str | None, past: bool) -> Any:
+    async def tasks(
+        self, *, limit: int, cursor: str | None = None, past: bool = False, labels: dict[str, str] | None = None
+    ) -> Any:
         self.requests += 1
+        if labels:
+            named = [TASK] if labels == {NAME_LABEL: "build"} else []
+            return SimpleNamespace(items=[SimpleNamespace(task=name) for name in named], next_cursor=None)
         names = list(self.past if past else self.live)
         at = int(cursor or 0)
         following = str(at + 1) if at + 1 < len(names) else None
@@ -128,3 +134,10 @@ def test_name_of_neither_kind_is_an_error_about_both() -> None:
     """Where a task may stand for its sandbox, the user may have meant either."""
     with pytest.raises(HerdError, match="there is no sandbox or task nope"):
         asyncio.run(sandbox_of(cast("Herd", Known()), "nope"))
+
+
+def test_name_in_a_file_leads_to_its_task() -> None:
+    """Tables show it beside the task, so it is typed in place of the task; the error keeps its message."""
+    with pytest.raises(HerdError, match="there is no sandbox or task build") as raised:
+        asyncio.run(sandbox_of(cast("Herd", Known()), "build"))
+    assert raised.value.problem.remedy == f"build is the name in its file of {TASK}: use that name"

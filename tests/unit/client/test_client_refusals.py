@@ -65,6 +65,9 @@ class Empty:
     async def task(self, name: str) -> NoReturn:
         raise HerdError.of(Code.NOT_FOUND, f"there is no task {name}", field="task")
 
+    async def tasks(self, **_: Any) -> Any:
+        return SimpleNamespace(items=[])
+
     async def create_code(self, role: str, **_: Any) -> Any:
         self.codes.append(role)
         return SimpleNamespace(text="code", view=SimpleNamespace(url="http://127.0.0.1:9", expires_at=None))

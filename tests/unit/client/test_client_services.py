@@ -5,8 +5,8 @@ from importlib.metadata import version
 
 import pytest
 
-from sandherd.cli.doctor.check import Check, CheckState
-from sandherd.cli.doctor.services import UNAVAILABLE_REMEDY, Answers, ServiceReport, check_waiting, service_checks
+from sandherd.client.doctor.check import Check, CheckState
+from sandherd.client.doctor.services import UNAVAILABLE_REMEDY, Answers, ServiceReport, check_waiting, service_checks
 from sandherd.client.errors import HerdError, ServiceAwayError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import FORGE_CREDENTIALS, GIT, MIRRORS, ConsumerBacklog, Examination, Part, PartKind

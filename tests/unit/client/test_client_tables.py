@@ -12,15 +12,20 @@ from sandherd.cli.render.table import Column, cell_width, lines
 from sandherd.contracts.names import new_name
 
 TASKS = [
-    [new_name("task"), "completed", "normal", "1/3", new_name("sbx"), "2026-11-20 12:00:00+01:00", "-", "Do it " * 30],
+    [
+        *(new_name("task"), "completed", "test-python-3.11-debian", "normal", "1/3", new_name("sbx")),
+        *("2026-11-20 12:00:00+01:00", "-", new_name("batch"), "Do it " * 30),
+    ],
     [
         new_name("task"),
         "pending",
+        "-",
         "high",
         "0/3",
         "-",
         "2026-11-20 12:00:00+01:00",
         "the limit of sandboxes",
+        "-",
         "日本語" * 40,
     ],
 ]
@@ -50,7 +55,10 @@ NARROW: list[tuple[tuple[str | Column, ...], list[str]]] = [
     ),
     (
         overview.TOP_HEADER,
-        [NAME, "running", "3h 12m", "2m 12s", "123456", "$12.3456", f"approve apr-{NAME[5:]}: rm -rf build", "a " * 60],
+        [
+            *(NAME, "running", "-", "3h 12m", "2m 12s", "123456", "$12.3456"),
+            *(f"approve apr-{NAME[5:]}: rm -rf build", "a " * 60),
+        ],
     ),
     (
         schedules.HEADER,
@@ -74,6 +82,16 @@ def test_a_list_fits_the_terminal_with_whole_names(
     shown = list(lines(header, rows, width))
     assert max(map(cell_width, shown)) <= width
     assert [line.split()[:2] for line in shown[1:]] == [row[:2] for row in rows]
+
+
+def test_tasks_are_recognised_in_80_columns() -> None:
+    """By a name of up to 12 letters, and what they wait for, whatever is left out."""
+    waiting = [*TASKS[1][:2], "build-docs", *TASKS[1][3:]]
+    head, first, second = lines(tasks.HEADER, [TASKS[0], waiting], 80)
+    assert {"NAME", "WAITS"} <= set(head.split())
+    assert "test-python…" in first or "test-python-3.11" in first
+    assert "build-docs" in second
+    assert "the limit" in second
 
 
 @pytest.mark.parametrize("width", [80, 100, 140])

@@ -126,7 +126,7 @@ def test_top_shows_first_who_needs_a_user() -> None:
         ("c", "diagnosis:"),
         ("d", None),
     ]
-    assert work_row(views[0], NOW + timedelta(hours=3, minutes=12))[2:6] == ["3h 12m", None, 3, "$2.0000"]
+    assert work_row(views[0], NOW + timedelta(hours=3, minutes=12))[3:7] == ["3h 12m", None, 3, "$2.0000"]
     unknown = work_views(tasks, paused=set(), known={}, usage=None, diagnoses={})
     assert {one.cost_micro_usd for one in unknown} == {None}
     assert span(timedelta(seconds=-3)) == "0s"

@@ -30,7 +30,18 @@ FORBIDDEN = [
     if unicodedata.category(chr(code)) in {"Cc", "Cf", "Cs", "Zl", "Zp"} and chr(code) not in "\n\t\r"
 ]
 """Every control, format character, line separator and half of a pair that Unicode has."""
-ABUSED = ["\u3164", "\u115f", "\u2800", "\ufe00", "\U000e0100", "\u034f", "\u200b", "\ufeff"]
+ABUSED = [
+    "\u3164",
+    "\u115f",
+    "\u2800",
+    "\ufe00",
+    "\U000e0100",
+    "\u034f",
+    "\u200b",
+    "\ufeff",
+    "\U0001d159",
+    "\U00016fe4",
+]
 """Fillers, selectors and joiners: without a shape, and of other categories or often forgotten."""
 
 

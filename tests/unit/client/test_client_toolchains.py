@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from sandherd.admin import toolchains
-from sandherd.cli.doctor.check import CheckState
 from sandherd.cli.doctor.infrastructure import check_agent_sdks
 from sandherd.cli.exit_status import status_of
 from sandherd.client.context import Context
+from sandherd.client.doctor.check import CheckState
 from sandherd.client.errors import HerdError
 
 UV = """#!/bin/sh

@@ -13,7 +13,7 @@ from sandherd.client.errors import HerdError
 from sandherd.client.webhooks.addresses import AddressRefusedError, checked_url, is_public, permitted
 from sandherd.client.webhooks.arrival_order import ArrivalOrder
 from sandherd.client.webhooks.delivery import Limits, next_step, secrets_in
-from sandherd.client.webhooks.sender import Sender, SendResult, Webhook
+from sandherd.client.webhooks.sender import Sender, SendResult, WebhookMessage
 from sandherd.webhook_signatures import new_secret, signature
 from tests.patience import PATIENCE
 
@@ -109,7 +109,7 @@ def test_retries_are_later_each_time_and_end_at_the_maximum_age() -> None:
 def test_each_secret_signs_the_same_id(tmp_path: Path) -> None:
     """A repeated webhook has the same id, and a signature of each secret, so that one can replace the other."""
     secrets = (new_secret(), new_secret())
-    webhook = Webhook("id-1", b"{}")
+    webhook = WebhookMessage("id-1", b"{}")
     first, again = webhook.headers(secrets, NOW), webhook.headers(secrets, NOW + timedelta(hours=1))
     assert first["webhook-id"] == again["webhook-id"] == "id-1"
     stamp = first["webhook-timestamp"]

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from pydantic import ValidationError
 
 from gateway.routes.files import LimitedFile
+from gateway.routes.herd import DecisionBody
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code
@@ -71,7 +73,6 @@ ABSENT: Final = {
     "prune": "for operators of the herd: a token belongs to one project",
     "receive": "fetches and acknowledges at the broker; over HTTP use `stream_events`",
     "release_history": "for operators of the herd: a token belongs to one project",
-    "requeue": "for operators of the herd: a token belongs to one project",
     "restore_history": "for operators of the herd: a token belongs to one project",
     "revoke_token": "a token must not revoke others",
     "session_of": "computed from events by the client",
@@ -96,6 +97,14 @@ def test_every_operation_of_the_client_is_in_the_api_or_has_a_reason() -> None:
     assert not OPERATIONS.keys() & ABSENT.keys()
     assert set(OPERATIONS.values()) <= existing
     assert not (ABSENT.keys() - {"overview"}) & existing
+
+
+@pytest.mark.parametrize("value", [0, 1, "yes", "false", None])
+def test_boolean_of_a_body_is_a_boolean(value: Any) -> None:
+    """A value of another type is refused, and never taken as a decision."""
+    with pytest.raises(ValidationError):
+        DecisionBody.model_validate({"granted": value})
+    assert DecisionBody.model_validate({"granted": False}).granted is False
 
 
 def test_download_of_more_than_the_sandbox_has_announced_is_refused() -> None:

@@ -94,7 +94,7 @@ def for_service(service: Principal) -> Permissions:
             [*_publish_subjects(service, own), *_bucket_writes(service), *_api(service), probe_subject(service)]
         ),
         subscribe=_unique([*_subscribe_subjects(service, own), *live_of(service), f"{inbox(service, service)}.>"]),
-        deny_publish=_unique(_table_consumers(service)),
+        deny_publish=_unique([*_table_consumers(service), *_requeues_of_all(service)]),
         replies=ReplyPermission(seconds=60),
     )
 
@@ -270,6 +270,12 @@ def _table_consumers(service: Principal) -> Iterator[str]:
         for consumer in CONSUMERS:
             if consumer.stream == SUBSCRIBED:
                 yield f"{API}.CONSUMER.DELETE.{consumer.stream}.{consumer.name}"
+
+
+def _requeues_of_all(service: Principal) -> Iterator[str]:
+    """The gateway requeues dead letters of the project of its caller, and never without a project."""
+    if service is Principal.GATEWAY:
+        yield from (row.fill(project=FLEET) for row in TABLE if row.name.endswith(".requeue"))
 
 
 def _unique(patterns: Iterable[str]) -> tuple[str, ...]:

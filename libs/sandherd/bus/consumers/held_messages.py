@@ -189,8 +189,8 @@ class HeldMessages:
             outcomes = [outcome_of(error, items[0].delivery.deliveries)]
             self._log_failure(items[0].delivery, outcomes[0], error)
         done = [item for item, outcome in zip(items, outcomes, strict=True) if outcome is DONE]
+        await self._send_verdicts(done, b"+ACK")
         for item in done:
-            await self._send_verdict(item.msg, b"+ACK")
             self._remove(item)
         self._counted(self._consumer.name, DONE, len(done))  # once: a label lookup per message costs as much as an ack
         others = [(item, outcome) for item, outcome in zip(items, outcomes, strict=True) if outcome is not DONE]
@@ -225,15 +225,25 @@ class HeldMessages:
         except nats.errors.Error as error:  # nothing is lost: an unacknowledged message is redelivered
             _log.warning("delivery not acknowledged", subject=msg.subject, error=repr(error))
 
+    async def _send_verdicts(self, items: Sequence[Item], verdict: bytes) -> None:
+        """The same verdict for each of these; the broker receives one for each."""
+        if not items:
+            return
+        try:
+            await self._bus.client.publish_each([item.msg.reply for item in items], verdict)
+        except nats.errors.Error as error:  # nothing is lost: unacknowledged messages are redelivered
+            _log.warning("delivery not acknowledged", subject=items[0].msg.subject, error=repr(error))
+
     async def _extend_deadlines(self) -> None:
         """Send progress acknowledgements for queued messages before they are redelivered; store due summaries."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
             now = time.monotonic()
-            for item in list(self._items.values()):
-                if now - item.progress_at > self._consumer.ack_wait / 3 and not item.begun:
-                    item.progress_at = now
-                    await self._send_verdict(item.msg, b"+WPI")
+            since = now - self._consumer.ack_wait / 3
+            due = [item for item in self._items.values() if item.progress_at < since and not item.begun]
+            for item in due:
+                item.progress_at = now
+            await self._send_verdicts(due, b"+WPI")
             try:
                 await self._dead.summarise(now)
             except BusError as error:
@@ -244,9 +254,7 @@ class HeldMessages:
         for timer in self._timers.values():
             timer.cancel()
         if self._bus.connected:
-            for item in self._items.values():
-                if not item.begun:
-                    await self._send_verdict(item.msg, b"-NAK")
+            await self._send_verdicts([item for item in self._items.values() if not item.begun], b"-NAK")
 
     def _log_failure(self, delivery: Delivery, outcome: Outcome, error: Exception) -> None:
         if not isinstance(error, ContractError):

@@ -13,26 +13,32 @@ from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Dead, Done, Handler, Retry, outcome_of, revived
 from sandherd.bus.errors import BusError
 from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.headers import DEAD_SERVICE, DEAD_SUBJECT
 from sandherd.contracts.names import FLEET
-from sandherd.contracts.requests import DeleteDead, RequeueResult
+from sandherd.contracts.requests import DeleteDead, Requeue, RequeueResult
+from sandherd.contracts.subjects import project_of
 from sandherd.telemetry import logs
 
 _DEAD: Final = "DEAD"
 _log: Final = logs.get("requeue")
 
 
-async def requeue(bus: Bus, service: str, number: int, handlers: Mapping[str, Handler]) -> RequeueResult:
-    """Pass dead letter `number` to the handler of its stream; delete it from DEAD only if that succeeds.
+async def requeue(
+    bus: Bus, service: str, request: Requeue, project: str, handlers: Mapping[str, Handler]
+) -> RequeueResult:
+    """Pass a dead letter to the handler of its stream; delete it from DEAD only if that succeeds.
 
-    Raises `ContractError` if there is no such letter, it belongs to another service, its stream has no handler, or
-    DEAD does not respond.
+    `project` is that of the request's subject, which the broker has checked; `fleet` means all projects. Raises
+    `ContractError` if there is no such letter in the project, it belongs to another service, its stream has no
+    handler, or DEAD does not respond.
     """
+    number = request.number
     letter = await _letter(bus, number)
-    headers = letter.headers or {}
-    owner = headers.get("Sandherd-Service")
-    if owner != service:
-        raise ContractError(Code.REFUSED, f"dead letter {number} belongs to {owner}", field="number")
-    delivery = revived(letter.subject or "", letter.data or b"", headers, letter.time or datetime.now(UTC))
+    _check_letter(letter, number, service, project)
+    delivery = revived(letter.subject or "", letter.data or b"", letter.headers or {}, letter.time or datetime.now(UTC))
+    _log.info(
+        "dead letter requeued", number=number, project=project, subject=delivery.subject, user=request.requeued_by
+    )
     handle = handlers.get(delivery.stream)
     if handle is None:
         raise ContractError(Code.REFUSED, f"{service} has no handler for stream {delivery.stream}", field="number")
@@ -44,13 +50,26 @@ async def requeue(bus: Bus, service: str, number: int, handlers: Mapping[str, Ha
     return await _conclude(bus, number, outcome)
 
 
+def _check_letter(letter: RawStreamMsg, number: int, service: str, project: str) -> None:
+    """Raise `ContractError` for another project's letter, as if there were none, and for another service's."""
+    headers = letter.headers or {}
+    if project != FLEET and project_of(headers.get(DEAD_SUBJECT, "")) != project:
+        raise _unknown(number)
+    owner = headers.get(DEAD_SERVICE)
+    if owner != service:
+        raise ContractError(Code.REFUSED, f"dead letter {number} belongs to {owner}", field="number")
+
+
+def _unknown(number: int) -> ContractError:
+    text = f"there is no dead letter {number}"
+    return ContractError(Code.NOT_FOUND, text, field="number", remedy="list the dead letters")
+
+
 async def _letter(bus: Bus, number: int) -> RawStreamMsg:
     try:
         return await bus.js.get_msg(_DEAD, number)
     except nats.js.errors.NotFoundError:
-        raise ContractError(
-            Code.NOT_FOUND, f"there is no dead letter {number}", field="number", remedy="list the dead letters"
-        ) from None
+        raise _unknown(number) from None
     except (TimeoutError, nats.errors.Error) as error:
         raise ContractError(Code.UNAVAILABLE, f"stream DEAD does not respond: {error!r}") from error
 

@@ -10,8 +10,8 @@ from sandherd.cli.render.table import Column
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from sandherd.cli.doctor.check import Check
     from sandherd.client.context import Context
+    from sandherd.client.doctor.check import Check
 
 EXAMPLE = example("sandherd doctor", "sandherd doctor -o json")
 HEADER = (Column("CHECK", whole=True), "STATE", Column("FOUND", below=True), Column("REMEDY", below=True))
@@ -30,9 +30,9 @@ def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.
     from datetime import UTC, datetime
 
     from sandherd.cli.activity import Activity
-    from sandherd.cli.doctor.check import CheckState
     from sandherd.cli.render.console import answer
     from sandherd.cli.session import where
+    from sandherd.client.doctor.check import CheckState
     from sandherd.telemetry import logs
 
     logs.configure("client", "critical")

@@ -1,23 +1,22 @@
 """`sandherd subscriptions`: create, list, delete. Durable subscriptions of programs to a project's events."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from sandherd.cli.options import CreateProject, Format, Output, Project, example, group
+from sandherd.cli.parse.beginnings import beginning, entity_name, event_types
 from sandherd.cli.views import show_one
 from sandherd.client.terminal_text import write_text
 from sandherd.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
-    from datetime import datetime
 
     from sandherd.client.herd import Herd
     from sandherd.contracts.requests import Subscription
 
 app = group("Durable subscriptions to a project's events: create, list, delete.", "sandherd subscriptions list")
-_BEGINNINGS: Final[dict[str, Literal["new", "all"]]] = {"new": "new", "all": "all"}
 _COMMANDS: Final = {
     "not_found": "with `sandherd subscriptions list`",
     "conflict": "with --update or `sandherd subscriptions delete`",
@@ -31,12 +30,6 @@ def _safe(name: str) -> str:
     from sandherd.client.errors import checked_name
 
     return checked_name(name, "name", remedy="see the existing ones with `sandherd subscriptions list`")
-
-
-def _safe_entity(name: str) -> str:
-    from sandherd.client.errors import checked_name
-
-    return checked_name(name, "about")
 
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A subscription's name.", callback=_safe)]
@@ -86,13 +79,8 @@ def create_subscription(  # noqa: PLR0913  # one parameter for each option
     The program receives them with a subscriber's credential and acknowledges each one; unacknowledged events are
     redelivered. Creating the same subscription again changes nothing, and keeps its position.
     """
-    from sandherd.cli.parse.event_filter import types
-
-    for kind in kinds or []:
-        types([kind])  # raises for an unknown type, before anything is sent
-    begins = _start(start)
-    wanted = [kind.removesuffix("*").removesuffix(".") for kind in kinds or []]
-    about = [_safe_entity(entity) for entity in entities or []]
+    wanted, begins = event_types(kinds or []), beginning(start)
+    about = [entity_name(entity) for entity in entities or []]
 
     def subscribe(herd: "Herd") -> "Awaitable[Subscription]":
         return with_commands(herd.subscribe(name, types=wanted, start=begins, entities=about, update=update))
@@ -146,31 +134,6 @@ async def with_commands(reply: "Awaitable[Any]") -> Any:
             raise
         remedy = f"{problem.remedy} ({_COMMANDS[problem.code]})"
         raise HerdError(problem.model_copy(update={"remedy": remedy})) from None
-
-
-def _start(text: str) -> "Literal['new', 'all'] | int | datetime":
-    """Where the subscription starts. Raises `HerdError`."""
-    from datetime import UTC, datetime
-
-    from sandherd.cli.parse.moments import moment
-    from sandherd.client.errors import HerdError
-    from sandherd.contracts.errors import Code
-
-    if text in _BEGINNINGS:
-        return _BEGINNINGS[text]
-    if text.isascii() and text.isdigit() and int(text):
-        return int(text)
-    try:
-        if (at := moment(text, datetime.now(UTC))) is not None:
-            return at
-    except HerdError:
-        pass  # the error below names this option
-    raise HerdError.of(
-        Code.INVALID_FIELD,
-        f"--from {text[:40]!r} is not a start",
-        field="start",
-        remedy="use new, all, a number, or a time: 90s, 10m, 2h, 7d, 2026-11-20T12:00",
-    )
 
 
 def _row(one: "Subscription") -> list[object]:

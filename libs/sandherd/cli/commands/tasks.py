@@ -45,12 +45,14 @@ app = group("Tasks: list, get, submit, wait, cancel, retry.", "sandherd tasks li
 HEADER = (
     "TASK",
     "STATE",
-    Column("PRIORITY", 5),
-    Column("ATTEMPT", 2),
-    Column("SANDBOX", 4),
-    Column("SUBMITTED", 3),
+    Column("NAME", cut=True),
+    Column("PRIORITY", 6),
+    Column("ATTEMPT", 3),
+    Column("SANDBOX", 5),
+    Column("SUBMITTED", 4),
     Column("WAITS FOR", 1, cut=True),
-    Column("TEXT", cut=True),
+    Column("BATCH", 7),
+    Column("TEXT", 2, cut=True),
 )
 
 
@@ -80,8 +82,9 @@ def list_tasks(  # noqa: PLR0913  # one parameter per option
 ) -> int:
     """List tasks: live ones and those that ended recently. Several conditions must all be met.
 
-    WAITS FOR is what a pending task waits for, or the approval that a running one needs from a user. ATTEMPT is the
-    attempt and the maximum number of attempts, and of an ended task only how many it took.
+    NAME is a task's name in the file that it was submitted by. WAITS FOR is what a pending task waits for, or the
+    approval that a running one needs from a user. ATTEMPT is the attempt and the maximum number of attempts, and of an
+    ended task only how many it took. On a narrow terminal columns are left out; `-o wide` shows all.
     """
     which = list_filter(state or [], label or [], batch, since, sort)
     return show_list(
@@ -231,9 +234,12 @@ def retry_task(
 
 
 def _row(task: "TaskView") -> list[object]:
+    from sandherd.contracts.labels import BATCH_LABEL, NAME_LABEL
     from sandherd.contracts.states import TASK_ENDED
 
     text = " ".join(task.text.split())
     # Of an ended task only the attempts that it took: there is no further one.
     attempt = task.attempt if task.state in TASK_ENDED else f"{task.attempt}/{task.max_attempts}"
-    return [task.task, task.state, task.priority, attempt, task.sandbox, task.submitted_at, task.waits_for, text]
+    name, batch = task.labels.get(NAME_LABEL), task.labels.get(BATCH_LABEL)
+    named, times = [task.task, task.state, name], [task.priority, attempt, task.sandbox, task.submitted_at]
+    return [*named, *times, task.waits_for, batch, text]

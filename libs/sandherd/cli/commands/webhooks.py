@@ -1,10 +1,11 @@
-"""`sandherd webhooks`: a new secret, and the delivery of a subscription's events to a URL."""
+"""`sandherd webhooks`: those that the herd delivers; a new secret, and the delivery of a subscription by a program."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.cli.commands.project_webhooks import add_to
 from sandherd.cli.options import Format, NamelessOutput, Project, example, group
 from sandherd.cli.parse.durations import Span, duration
 from sandherd.client.terminal_text import write_text
@@ -12,7 +13,8 @@ from sandherd.client.terminal_text import write_text
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
 
-app = group("Outgoing webhooks: create a secret, deliver.", "sandherd webhooks secret")
+app = group("Webhooks of a project, and their delivery by a program of your own.", "sandherd webhooks list")
+add_to(app)
 
 
 def _safe(name: str) -> str:

@@ -1,8 +1,12 @@
-"""The checks of `sandherd doctor`, each with a remedy. The `judge_…` functions are pure; others collect the facts."""
+"""The checks of `sandherd doctor`: those of the herd (`client/doctor`), and those of this machine.
+
+The `check_…` functions with facts as arguments are pure; others collect the facts.
+"""
 
 import asyncio
 import http.client
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -12,27 +16,18 @@ from urllib.parse import urlsplit
 from sandherd.bus.health import REMARK
 from sandherd.bus.identity import Bearer
 from sandherd.bus.storage_causes import measure_home, shortages
-from sandherd.cli.doctor.check import Check, CheckState
-from sandherd.cli.doctor.infrastructure import check_agent_sdks, check_exits, check_host_uids
-from sandherd.cli.doctor.services import MAX_SKEW, ServiceReport, request_reports, service_checks
-from sandherd.cli.render.history import audit_faults
+from sandherd.cli.doctor.infrastructure import check_agent_sdks, check_exits
+from sandherd.cli.doctor.remedies import with_commands
 from sandherd.client.context import Context, holder
+from sandherd.client.doctor.check import Check, CheckState
+from sandherd.client.doctor.herd import check_broker, check_herd
+from sandherd.client.doctor.services import MAX_SKEW, STREAM_REMEDY, ServiceReport, request_reports
 from sandherd.client.errors import STATUS_REMEDY, HerdError
 from sandherd.client.herd import Herd
-from sandherd.contracts.requests import Audit, RuntimeView
-from sandherd.counted import counted
 
 HTTP_SECONDS: Final = 2.0
 SOON: Final = timedelta(hours=1)
-MUCH_UNSTORED: Final = 10_000
-STREAM_REMEDY: Final = "check that event-ingest and Postgres keep up; `sandherd audit` shows what is not stored yet"
 DISK_REMEDY: Final = "free space on that file system or enlarge it; the herd continues by itself within 30 s"
-LIMIT_REMEDY: Final = (
-    "run the spawner as root where loop devices can be mounted, without SANDHERD_SANDBOX_DISK_MB=0; "
-    "or put its home on a separate file system, so that sandboxes cannot fill any other"
-)
-BROKER_SINCE: Final = (2, 12)
-"""The oldest nats-server with what streams and leases need: per-message times to live."""
 
 
 async def examine(context: Context, now: datetime) -> list[Check]:
@@ -45,7 +40,8 @@ async def examine(context: Context, now: datetime) -> list[Check]:
     found += await asyncio.gather(*(_service(f"{name} by HTTP", context.services[name]) for name in silent))
     if not replied:
         found.append(await _clock(context))
-    return found + disks(context.home) + check_exits(context.home) + check_unpublished(context.home)
+    found += disks(context.home) + check_exits(context.home) + check_unpublished(context.home)
+    return [replace(check, remedy=with_commands(check.remedy)) if check.remedy else check for check in found]
 
 
 def credential(context: Context, now: datetime) -> Check:
@@ -76,15 +72,6 @@ def check_credential(who: Bearer, path: Path, now: datetime) -> Check:
     return Check("credential", state, found, remedy if state is CheckState.WARNING else None)
 
 
-def check_version(version: tuple[int, int, int], url: str, milliseconds: float) -> Check:
-    """Whether the broker is new enough."""
-    found = f"nats-server {'.'.join(map(str, version))} at {url}, round-trip time {milliseconds:.1f} ms"
-    if version[:2] < BROKER_SINCE:
-        oldest = ".".join(map(str, BROKER_SINCE))
-        return Check("broker", CheckState.WRONG, found, f"use nats-server {oldest} or newer")
-    return Check("broker", CheckState.RIGHT, found)
-
-
 def check_service(name: str, address: str, body: str, *, ready: bool) -> Check:
     """Whether a service is ready, and whether it reports a warning."""
     if not ready:
@@ -101,44 +88,8 @@ def check_skew(skew: timedelta) -> Check:
     if abs(skew) <= timedelta(seconds=1):
         return Check("clock", CheckState.RIGHT, "agrees with the services' to the second")
     if abs(skew) > MAX_SKEW:
-        return Check("clock", CheckState.WRONG, found, "set this machine's clock, as with `timedatectl set-ntp true`")
+        return Check("clock", CheckState.WRONG, found, "set the clock of this machine")
     return Check("clock", CheckState.RIGHT, found)
-
-
-def check_audit(audit: Audit) -> list[Check]:
-    """Whether the history keeps up, has no gaps, and has no dead letters."""
-    lag = Check("history lag", CheckState.RIGHT, f"{counted(audit.unstored, 'event')} not stored yet")
-    if audit.unstored > MUCH_UNSTORED:
-        lag = Check("history lag", CheckState.WARNING, lag.found, "run another event-ingest, or check Postgres")
-    stored = f"{counted(audit.event_count, 'event')} of {counted(audit.source_count, 'source')}, none missing"
-    gaps = Check("history", CheckState.RIGHT, stored)
-    faults = audit_faults(audit)
-    if faults:
-        gaps = Check("history", CheckState.WRONG, "; ".join(faults), "see which with `sandherd audit`")
-    letters = Check("dead letters", CheckState.RIGHT, "none")
-    if audit.dead:
-        found = f"{audit.dead} in all projects"
-        letters = Check("dead letters", CheckState.WARNING, found, "read them with `sandherd dead list`")
-    return [lag, gaps, letters]
-
-
-def check_isolation(runtimes: Sequence[RuntimeView]) -> list[Check]:
-    """Whether the runtimes isolate sandboxes as well as they could; one check for each missing guarantee."""
-    return [
-        Check(f"runtime {one.runtime}", CheckState.WARNING, gap, "see the table of guarantees in docs/security.md")
-        for one in runtimes
-        for gap in one.gaps
-    ]
-
-
-def check_disk_limits(runtimes: Sequence[RuntimeView]) -> list[Check]:
-    """Whether a sandbox can fill the disk of its host; empty if no runtime reports it."""
-    unlimited = [one.runtime for one in runtimes if one.disk == "none"]
-    if unlimited:
-        found = f"not limited in runtime {', '.join(unlimited)}"
-        return [Check("sandbox disk", CheckState.WARNING, found, LIMIT_REMEDY)]
-    limited = [f"{one.disk} in runtime {one.runtime}" for one in runtimes if one.disk]
-    return [Check("sandbox disk", CheckState.RIGHT, f"limited by {', '.join(limited)}")] if limited else []
 
 
 def disks(home: Path) -> list[Check]:
@@ -171,49 +122,16 @@ def check_unpublished(home: Path) -> list[Check]:
 
 
 async def _on_the_broker(context: Context, now: datetime, replied: set[str]) -> AsyncIterator[Check]:
-    """The checks over the broker; adds the services that replied to `heard`."""
+    """The checks over the broker; adds the services that replied to `replied`."""
     try:
         async with Herd.connect(context, patience=2) as herd:
-            client = herd.connection.bus.client
-            milliseconds = await client.rtt() * 1000
-            version = client.connected_server_version
-            yield check_version((version.major, version.minor, version.patch), context.nats_url, milliseconds)
+            yield await check_broker(herd, context.nats_url)
             answers = await request_reports(herd.connection)
             replied |= {name for name, answer in answers.items() if isinstance(answer, ServiceReport)}
-            for check in [
-                *service_checks(answers, now),
-                await _spawner(herd),
-                *await _runtimes(herd),
-                *await _history(herd),
-            ]:
+            for check in await check_herd(herd, answers, now):
                 yield check
     except HerdError as error:
         yield Check("broker", CheckState.WRONG, error.problem.message, error.problem.remedy)
-
-
-async def _spawner(herd: Herd) -> Check:
-    try:
-        found = await herd.tasks(limit=1)
-    except HerdError as error:
-        return Check("live state", CheckState.WRONG, error.problem.message, error.problem.remedy)
-    if found.origin == "live":
-        return Check("live state", CheckState.RIGHT, "the spawner replies")
-    return Check("live state", CheckState.WRONG, "the spawner is unavailable", STATUS_REMEDY)
-
-
-async def _runtimes(herd: Herd) -> list[Check]:
-    try:
-        runtimes = (await herd.catalogue()).runtimes
-        return check_host_uids(runtimes) + check_isolation(runtimes) + check_disk_limits(runtimes)
-    except HerdError:
-        return []  # "live state" reports why the spawner does not reply
-
-
-async def _history(herd: Herd) -> list[Check]:
-    try:
-        return check_audit(await herd.audit())
-    except HerdError as error:
-        return [Check("history", CheckState.WRONG, error.problem.message, error.problem.remedy)]
 
 
 async def _service(name: str, address: str) -> Check:

@@ -1,30 +1,18 @@
-"""Checks of what a herd runs on: the broker's servers, host uids of sandboxes, processes of the local stack."""
+"""Checks of what a herd runs on: the broker's servers, agent SDKs, processes of the local stack."""
 
 import asyncio
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from sandherd.admin.toolchains import KINDS, is_open
-from sandherd.cli.doctor.check import Check, CheckState
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
+from sandherd.client.doctor.check import Check, CheckState
 from sandherd.client.errors import HerdError
-from sandherd.contracts.requests import RuntimeView
 
 _CONNECT_SECONDS: Final = 2.0
-_SHARED_UID_REMEDY: Final = (
-    "run the spawner as root, with unused host uids, or give its user subordinate uids (/etc/subuid, "
-    "/etc/subgid, newuidmap): each sandbox then has its own host uid"
-)
-_HOST_UIDS: Final = {
-    "own": (CheckState.RIGHT, "each sandbox of runtime {} has a host uid of its own"),
-    "subordinate": (CheckState.RIGHT, "each sandbox of runtime {} has a subordinate uid of the spawner's user"),
-    "spawner": (CheckState.WARNING, "sandboxes of runtime {} share the host uid of the spawner"),
-    "root": (CheckState.WARNING, "sandboxes of runtime {} share the uid of the host's root"),
-}
 _SDK_REMEDY: Final = "replace what they may have changed, where the spawner runs: sandherd harness install "
 _SUPERVISOR_STATE: Final = Path("run") / "state.json"
 _EXIT_REMEDY: Final = "it was restarted; give this machine more memory, or run fewer sandboxes at once"
@@ -49,18 +37,6 @@ async def _check_server(context: Context, address: str) -> Check:
     except HerdError as error:
         remedy = "see its log; the herd keeps working while more than half of the servers do"
         return Check(name, CheckState.WARNING, error.problem.message, remedy)
-
-
-def check_host_uids(runtimes: Sequence[RuntimeView]) -> list[Check]:
-    """One check for each runtime that reports it. The consequences of a shared uid are among the runtime's gaps."""
-    return [_host_uid(one) for one in runtimes if one.host_uid in _HOST_UIDS]
-
-
-def _host_uid(one: RuntimeView) -> Check:
-    state, found = _HOST_UIDS[one.host_uid]
-    return Check(
-        "sandbox host uid", state, found.format(one.runtime), None if state is CheckState.RIGHT else _SHARED_UID_REMEDY
-    )
 
 
 def check_exits(home: Path) -> list[Check]:

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sandherd.cli.names import full_name, kind_of
 from sandherd.cli.options import Format
@@ -10,13 +10,13 @@ from sandherd.cli.render import console
 from sandherd.cli.render.console import Paint
 from sandherd.cli.render.event_line import format_event, gap
 from sandherd.cli.stderr import complain
+from sandherd.client.doctor.audit import audit_faults
 from sandherd.client.errors import HerdError
 from sandherd.client.events import decoder
 from sandherd.client.events.sequencer import Event
 from sandherd.client.herd import Herd
 from sandherd.client.terminal_text import may_write_exactly, write_exactly, write_output, write_text
 from sandherd.contracts.errors import Code
-from sandherd.counted import counted
 
 if TYPE_CHECKING:
     from sandherd.cli.parse.event_filter import EventFilter
@@ -173,32 +173,3 @@ def _print_audit(found: "Audit") -> None:
 
 def _gaps(gaps: list[Any]) -> str:
     return ", ".join(f"{gap.first}–{gap.last}" if gap.last > gap.first else str(gap.first) for gap in gaps) or "-"
-
-
-_NAMED: Final = 5
-_LOST: Final = "their unpublished events are lost, or stored in the herd's `kept` folder and retried for a day"
-
-
-def audit_faults(audit: "Audit") -> list[str]:
-    """The faults that an audit found, and what they mean; empty if every event was stored."""
-    later = "; if `unstored` is not 0, run the audit again when event-ingest has caught up"
-    names = ", ".join(audit.unsaid_sandboxes[:_NAMED]) + (", …" if audit.unsaid > _NAMED else "")
-    found = [
-        (audit.missing, counted(audit.missing, "event is missing", "events are missing") + later),
-        (
-            audit.conflicts,
-            counted(audit.conflicts, "event has", "events have")
-            + " the sequence of another event of their source: one is forged",
-        ),
-        (
-            audit.implausible,
-            counted(audit.implausible, "source claims", "sources claim")
-            + " over a million events more than are stored",
-        ),
-        (
-            audit.unsaid,
-            counted(audit.unsaid, "sandbox", "sandboxes")
-            + f" ended without their agent's last event ({names}): {_LOST}{later}",
-        ),
-    ]
-    return [message for count, message in found if count]

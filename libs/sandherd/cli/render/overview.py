@@ -22,6 +22,7 @@ AGAIN_SECONDS: Final = 5.0
 TOP_HEADER: Final = (
     "TASK",
     "STATE",
+    Column("NAME", 1, cut=True),
     Column("AGE", 2, whole=True),
     Column("ACTIVITY", 3, whole=True),
     Column("TOKENS", 4),
@@ -81,6 +82,7 @@ def work_row(view: WorkView, now: datetime) -> list[object]:
     return [
         view.task,
         view.state,
+        view.name,
         span(now - view.submitted_at),
         None if view.last_event_at is None else span(now - view.last_event_at),
         view.tokens,

@@ -16,6 +16,7 @@ from sandherd.client.sync.project_operations import SyncProjectOperations
 from sandherd.client.sync.schedule_operations import SyncScheduleOperations
 from sandherd.client.sync.subscription_operations import SyncSubscriptionOperations
 from sandherd.client.sync.task_groups import SyncTaskGroups
+from sandherd.client.sync.webhook_operations import SyncWebhookOperations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -55,6 +56,7 @@ class SyncHerdMethods(
     SyncProjectOperations,
     SyncScheduleOperations,
     SyncTokenOperations,
+    SyncWebhookOperations,
 ):
     """A connection to a herd, as one user in one project.
 

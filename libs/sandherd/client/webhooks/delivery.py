@@ -18,7 +18,7 @@ from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.client.subscriptions import EventStream, ReceivedEvent
 from sandherd.client.webhooks.arrival_order import ArrivalOrder
-from sandherd.client.webhooks.sender import Sender, SendResult, Webhook
+from sandherd.client.webhooks.sender import Sender, SendResult, WebhookMessage
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import Subscription
@@ -145,7 +145,7 @@ class WebhookDelivery:
 
     async def _until_accepted(self, received: ReceivedEvent) -> None:
         event = received.event
-        webhook = Webhook(str(event.id), event.model_dump_json(exclude_none=True).encode())
+        webhook = WebhookMessage(str(event.id), event.model_dump_json(exclude_none=True).encode())
         first, failures = datetime.now(UTC), 0
         while not (reply := await self._send(webhook)).is_accepted:
             now = datetime.now(UTC)
@@ -160,7 +160,7 @@ class WebhookDelivery:
             await asyncio.sleep(delay)
         self._accepted_at = datetime.now(UTC)
 
-    async def _send(self, webhook: Webhook) -> SendResult:
+    async def _send(self, webhook: WebhookMessage) -> SendResult:
         async with self._places:
             headers = webhook.headers(self.secrets(), datetime.now(UTC))
             return await asyncio.to_thread(self.sender.send, webhook.body, headers)
@@ -173,7 +173,7 @@ class WebhookDelivery:
             text = f"the receiver has accepted nothing since {self._accepted_at:%Y-%m-%d %H:%M} UTC: {reply.reason}"
             raise HerdError.of(Code.UNAVAILABLE, text, remedy="correct it, and start again: no event is lost")
 
-    def _bury(self, received: ReceivedEvent, webhook: Webhook, reply: SendResult) -> None:
+    def _bury(self, received: ReceivedEvent, webhook: WebhookMessage, reply: SendResult) -> None:
         """Append the event to the file of dead letters, durably; without one, it is only reported."""
         self.report(f"{received.event.type} {webhook.id} is given up: {reply.reason}")
         if self.dead is None:

@@ -42,7 +42,7 @@ class SendResult:
 
 
 @dataclass(frozen=True)
-class Webhook:
+class WebhookMessage:
     """What is sent: the id is that of the event, and so the same whenever it is sent again."""
 
     id: str

@@ -26,6 +26,7 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "sandbox": ("sandbox",),
     "subscription": ("subscription",),
     "task": ("task",),
+    "webhook": ("webhook",),
 }
 """The modules with the events of each domain: the most frequent ones first."""
 _FIRST: Final = "agent"

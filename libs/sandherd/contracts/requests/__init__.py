@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     )
     from sandherd.contracts.requests.diagnostics import (
         BROKER_DATA,
+        DATABASE,
         FORGE_CREDENTIALS,
         GIT,
         MIRRORS,
@@ -266,8 +267,8 @@ _NAMES: Final = {
     "dead_letters": "AskDead DeadLetter DeadLetters Requeue RequeueEventIngest RequeueMessageRelay RequeueMonitor "
     "RequeueResult "
     "RequeueSpawner",
-    "diagnostics": "BROKER_DATA FORGE_CREDENTIALS GIT MIRRORS ConsumerBacklog Examination Examine ExamineEventIngest "
-    "ExamineGateway ExamineMessageRelay ExamineMonitor ExamineSpawner Part PartKind",
+    "diagnostics": "BROKER_DATA DATABASE FORGE_CREDENTIALS GIT MIRRORS ConsumerBacklog Examination Examine "
+    "ExamineEventIngest ExamineGateway ExamineMessageRelay ExamineMonitor ExamineSpawner Part PartKind",
     "file_versions": "AskFileVersions FileVersion FileVersions",
     "history": "AskAudit AskEvents AskOutput AskTrajectory Audit EventList Gap HeartbeatSummary Output OutputChunk "
     "PastSandboxes PastTasks SourceAudit StoredEvent Trajectory",
@@ -295,6 +296,9 @@ _NAMES: Final = {
     "transcript": "AskTranscript Transcript TranscriptEntry",
     "usage": "AskUsage GroupUsage Usage UsageList",
     "verification": "AskVerification HistoryDifference Verification",
+    "webhooks": "MAX_DEAD MAX_WEBHOOKS AskWebhookSecrets AskWebhooks CreateWebhook DeleteWebhook "
+    "DeleteWebhookSecrets ReplayWebhook RotateWebhookSecret SendWebhookTest Webhook WebhookDeadLetter WebhookDeleted "
+    "WebhookList WebhookSecrets WebhookSecretsDeleted WebhookTested WebhookUrl WebhookWithSecret",
     "worker": "AskPeers Fetch Peer PeerList WorkerDownload WorkerExec WorkerExecInput WorkerExecKill WorkerExecStatus "
     "WorkerListFiles WorkerPortRead WorkerPortWrite WorkerUpload",
 }

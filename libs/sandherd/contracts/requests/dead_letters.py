@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import ClassVar, Final, Literal
 from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from sandherd.contracts.commands import Note
 from sandherd.contracts.errors import Problem
 from sandherd.contracts.model import Model, Moment, Number
 from sandherd.contracts.names import SafeName
@@ -54,10 +55,15 @@ class RequeueResult(Model):
 
 
 class Requeue(Request[RequeueResult]):
-    """Handle a dead letter again; it is deleted from DEAD if that succeeds. Each service handles its own."""
+    """Handle a dead letter again; it is deleted from DEAD if that succeeds. Each service handles its own.
+
+    In the subject of a project, only letters of that project are found.
+    """
 
     Answer: ClassVar[type[BaseModel]] = RequeueResult
     number: Number
+    requeued_by: Note | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Who has requested it, for the service's log."""
 
 
 class RequeueSpawner(Requeue):

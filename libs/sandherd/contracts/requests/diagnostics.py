@@ -27,6 +27,8 @@ class PartKind(StrEnum):
     """A warning: the service works nevertheless."""
 
 
+DATABASE: Final = "postgres"
+"""The name of event-ingest's part for the history's database."""
 BROKER_DATA: Final = "broker data"
 """The name of event-ingest's remark that the broker lost what the history has."""
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse
 
-from gateway.bodies import part_of
+from gateway.bodies import body_of, part_of
 from gateway.routes.replies import Accepted, accepted
 from gateway.sessions import Approver, Reader, Session, Worker
 from sandherd.client.errors import HerdError, made
@@ -22,9 +22,9 @@ from sandherd.contracts.requests import (
 
 router: Final = APIRouter(tags=["branches"])
 _BRANCH: Final = frozenset({"branch", "requested_by"})
-PushBody: Any = part_of(PushBranch, "PushBody", without=_BRANCH)
-PullRequestBody: Any = part_of(OpenPullRequest, "PullRequestBody", without=_BRANCH)
-MergeBody: Any = part_of(MergeBranch, "MergeBody", without=_BRANCH)
+PushBody: Any = body_of(PushBranch, "PushBody", without=_BRANCH)
+PullRequestBody: Any = body_of(OpenPullRequest, "PullRequestBody", without=_BRANCH)
+MergeBody: Any = body_of(MergeBranch, "MergeBody", without=_BRANCH)
 DeleteBranchQuery: Any = part_of(DeleteBranch, "DeleteBranchQuery", without=_BRANCH)
 BranchNamed = Annotated[str, Path(pattern="^br-[0-9a-f]{20}$")]
 """The id of a branch: names of branches have slashes."""

@@ -1,4 +1,4 @@
-"""What concerns the whole project: events, approvals, monitor, budgets, branches, artifacts, audit, health."""
+"""What concerns the whole project: events, approvals, monitor, budgets, branches, artifacts."""
 
 import asyncio
 import tempfile
@@ -9,46 +9,31 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from gateway.api_server import CONNECTION
-from gateway.bodies import part_of
+from gateway.bodies import body_of, part_of
 from gateway.downloads import FileResponse
 from gateway.routes.replies import FILE, STREAM, Accepted, AfterHeader, Name, accepted
-from gateway.sessions import Approver, Operator, Reader
+from gateway.sessions import Approver, Reader
 from sandherd.client.artifacts import EventArtifact
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.commands import AnswerApproval, ApprovalId
 from sandherd.contracts.errors import Code
-from sandherd.contracts.model import Model, Number
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests import (
     ApprovalList,
     AskApprovals,
-    AskAudit,
-    AskDead,
     AskEvents,
-    Audit,
     BranchList,
     BudgetList,
-    DeadLetter,
-    DeadLetters,
     EventList,
     ListBranches,
     ListBudgets,
     MonitorReport,
-)
-from sandherd.contracts.requests.diagnostics import (
-    Examination,
-    Examine,
-    ExamineEventIngest,
-    ExamineMessageRelay,
-    ExamineMonitor,
-    ExamineSpawner,
 )
 from sandherd.contracts.states import ApprovalState
 
 router: Final = APIRouter()
 _NONE: Final[frozenset[str]] = frozenset()
 _ANSWERING: Final = frozenset({"message", "sandbox", "approval_id", "answered_by"})
-_EXAMINED: Final[tuple[type[Examine], ...]] = (ExamineSpawner, ExamineEventIngest, ExamineMonitor, ExamineMessageRelay)
 _DOWNLOAD_SECONDS: Final = 600.0
 _SEARCH_SECONDS: Final = 15.0
 _IN_MEMORY: Final = 1024 * 1024
@@ -56,17 +41,7 @@ EventQuery: Any = part_of(AskEvents, "EventQuery", without=_NONE)
 ApprovalQuery: Any = part_of(AskApprovals, "ApprovalQuery", without=_NONE)
 BranchQuery: Any = part_of(ListBranches, "BranchQuery", without=_NONE)
 BudgetQuery: Any = part_of(ListBudgets, "BudgetQuery", without=_NONE)
-AuditQuery: Any = part_of(AskAudit, "AuditQuery", without=_NONE)
-DeadQuery: Any = part_of(AskDead, "DeadQuery", without=frozenset({"number"}))
-DecisionBody: Any = part_of(AnswerApproval, "DecisionBody", without=_ANSWERING)
-
-
-class HerdHealth(Model):
-    """The health of each service; None for one that does not respond."""
-
-    services: dict[str, Examination | None]
-    healthy: bool
-    """Whether all services respond, and nothing hinders them."""
+DecisionBody: Any = body_of(AnswerApproval, "DecisionBody", without=_ANSWERING)
 
 
 @router.get("/events", tags=["events"])
@@ -162,38 +137,3 @@ async def _found(session: Reader, artifact: str, task: str | None, sandbox: str 
     except TimeoutError:
         remedy = "name its task or sandbox in the query"
         raise HerdError.of(Code.UNAVAILABLE, f"{artifact} was not found in time", remedy=remedy) from None
-
-
-@router.get("/audit", tags=["operation"])
-async def audit(session: Operator, which: Annotated[AuditQuery, Query()]) -> Audit:
-    """Whether every event of the project, or of one sandbox or task, is stored."""
-    return await session.herd.connection.request(made(AskAudit, **which.model_dump(exclude_unset=True)))
-
-
-@router.get("/dead-letters", tags=["operation"])
-async def dead_letters(session: Operator, which: Annotated[DeadQuery, Query()]) -> DeadLetters:
-    """Messages that could not be handled, newest first."""
-    return await session.herd.connection.request(made(AskDead, **which.model_dump(exclude_unset=True)))
-
-
-@router.get("/dead-letters/{number}", tags=["operation"])
-async def dead_letter(session: Operator, number: Annotated[Number, Path()]) -> DeadLetter:
-    """One dead letter, with its payload."""
-    return await session.herd.dead_letter(number)
-
-
-@router.get("/health", tags=["operation"])
-@router.get("/sandboxes/health", tags=["operation"], operation_id="sandboxes_health")
-async def health(session: Reader) -> HerdHealth:
-    """The health of the services behind the gateway."""
-    found = await asyncio.gather(*(_examination(session, request) for request in _EXAMINED))
-    services = {request.answered_by: one for request, one in zip(_EXAMINED, found, strict=True)}
-    healthy = all(one is not None and all(part.problem is None for part in one.parts) for one in found)
-    return HerdHealth(services=services, healthy=healthy)
-
-
-async def _examination(session: Reader, request: type[Examine]) -> Examination | None:
-    try:
-        return await session.herd.connection.request(request(), timeout=3.0)
-    except HerdError:
-        return None

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query
 from pydantic import ConfigDict, Field, StringConstraints
 
-from gateway.bodies import part_of
+from gateway.bodies import body_of, part_of
 from gateway.routes.replies import Name
 from gateway.sessions import Approver, Reader, Worker
 from sandherd.client.artifacts import EventArtifact
@@ -42,9 +42,9 @@ from sandherd.contracts.schedules import ScheduleName
 from sandherd.contracts.specs import SecretName
 
 router: Final = APIRouter()
-ScheduleBody: Any = part_of(SetSchedule, "ScheduleBody", without=frozenset({"name", "updated_by"}))
-SubscriptionBody: Any = part_of(Subscribe, "SubscriptionBody", without=frozenset({"name"}))
-GrantBody: Any = part_of(GrantBudget, "GrantBody", without=frozenset({"task", "grant", "granted_by"}))
+ScheduleBody: Any = body_of(SetSchedule, "ScheduleBody", without=frozenset({"name", "updated_by"}))
+SubscriptionBody: Any = body_of(Subscribe, "SubscriptionBody", without=frozenset({"name"}))
+GrantBody: Any = body_of(GrantBudget, "GrantBody", without=frozenset({"task", "grant", "granted_by"}))
 UsageQuery: Any = part_of(AskUsage, "UsageQuery", without=frozenset({"labels"}))
 ScheduleNamed = Annotated[ScheduleName, Path()]
 SecretNamed = Annotated[SecretName, Path()]

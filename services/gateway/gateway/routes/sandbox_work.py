@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict
 
-from gateway.bodies import part_of
+from gateway.bodies import body_of, part_of
 from gateway.routes.replies import Accepted, Name, accepted
 from gateway.sessions import Session, Worker
 from sandherd.client.errors import HerdError, made
@@ -35,12 +35,12 @@ from sandherd.contracts.states import SANDBOX_ENDED
 router: Final = APIRouter(tags=["sandboxes"])
 _NAMED: Final = frozenset({"sandbox"})
 _COMMAND: Final = frozenset({"sandbox", "exec"})
-ExecBody: Any = part_of(Exec, "ExecBody", without=_COMMAND)
+ExecBody: Any = body_of(Exec, "ExecBody", without=_COMMAND)
 ExecQuery: Any = part_of(ExecStatus, "ExecQuery", without=_COMMAND)
-ExecKillBody: Any = part_of(ExecKill, "ExecKillBody", without=_COMMAND)
-ExecInputBody: Any = part_of(ExecInput, "ExecInputBody", without=_COMMAND)
-PauseBody: Any = part_of(PauseSandbox, "PauseBody", without=_NAMED)
-ExtendBody: Any = part_of(ExtendSandbox, "ExtendBody", without=_NAMED)
+ExecKillBody: Any = body_of(ExecKill, "ExecKillBody", without=_COMMAND)
+ExecInputBody: Any = body_of(ExecInput, "ExecInputBody", without=_COMMAND)
+PauseBody: Any = body_of(PauseSandbox, "PauseBody", without=_NAMED)
+ExtendBody: Any = body_of(ExtendSandbox, "ExtendBody", without=_NAMED)
 _SECONDS: Final = 15.0
 
 

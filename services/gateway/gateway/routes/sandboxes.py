@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from gateway.bodies import part_of
+from gateway.bodies import body_of, part_of
 from gateway.problems import problem_of, problem_response
 from gateway.routes.replies import STREAM, Accepted, AfterHeader, MatchHeader, Name, accepted, check_match, tagged
 from gateway.sessions import Reader, Session, Worker
@@ -33,9 +33,9 @@ SandboxQuery: Any = part_of(SandboxFilter, "SandboxQuery", without=frozenset({"s
 SandboxEventQuery: Any = part_of(AskEvents, "SandboxEventQuery", without=frozenset({"sandbox", "task", "entity"}))
 TrajectoryQuery: Any = part_of(AskTrajectory, "TrajectoryQuery", without=_NAMED)
 OutputQuery: Any = part_of(AskOutput, "OutputQuery", without=_NAMED)
-TerminateBody: Any = part_of(TerminateSandbox, "TerminateBody", without=_NAMED)
-MessageBody: Any = part_of(SendMessage, "MessageBody", without=frozenset({"sandbox", "message", "sender_id"}))
-MuteBody: Any = part_of(MuteRule, "MuteBody", without=frozenset({"sandbox", "rule", "muted_by"}))
+TerminateBody: Any = body_of(TerminateSandbox, "TerminateBody", without=_NAMED)
+MessageBody: Any = body_of(SendMessage, "MessageBody", without=frozenset({"sandbox", "message", "sender_id"}))
+MuteBody: Any = body_of(MuteRule, "MuteBody", without=frozenset({"sandbox", "rule", "muted_by"}))
 Rule = Annotated[RuleName, Path()]
 _ABSENT: Final[dict[int | str, dict[str, Any]]] = {
     410: {"description": "Deliberately absent, for the reason in the response."}

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.bodies import part_of
+from gateway.bodies import body_of, part_of
 from gateway.routes.replies import Accepted, MatchHeader, Name, accepted, check_match, tagged
 from gateway.sessions import Reader, Worker
 from sandherd.client import queries
@@ -44,7 +44,7 @@ class TaskBody(TaskSpec):
     model_config = ConfigDict(defer_build=False)  # FastAPI builds the validator of a deferred model with a warning
 
 
-CancelBody: Any = part_of(CancelTask, "CancelBody", without=_BY)
+CancelBody: Any = body_of(CancelTask, "CancelBody", without=_BY)
 
 
 @router.get("/tasks")

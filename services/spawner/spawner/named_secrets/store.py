@@ -13,13 +13,16 @@ from spawner.records.vault import Vault
 from spawner.spec_resolution import Refusal
 
 BUCKET: Final = "secrets"
+OF_WEBHOOKS: Final = "webhook_secrets"
+"""A bucket of the same records, which no spec can reference: the secrets that sign webhooks."""
 
 
 class SecretStore:
-    """Named secrets by project and name. Every method raises `StoreUnavailableError`."""
+    """Named secrets by project and name, in one bucket. Every method raises `StoreUnavailableError`."""
 
-    def __init__(self, bus: Bus, now: Callable[[], datetime], vault: Vault | None) -> None:
-        self._records = Store(bus, BUCKET, SecretRecord, _without_index, vault=vault)
+    def __init__(self, bus: Bus, now: Callable[[], datetime], vault: Vault | None, bucket: str = BUCKET) -> None:
+        self._bucket = bucket
+        self._records = Store(bus, bucket, SecretRecord, _without_index, vault=vault)
         self._vault = vault
         self._now = now
 
@@ -59,7 +62,7 @@ class SecretStore:
 
     async def readable(self) -> frozenset[str]:
         """The `vault_key` of every secret whose key is stored."""
-        prefix = f"{BUCKET}."
+        prefix = f"{self._bucket}."
         names = await self._vault.names() if self._vault else frozenset()
         return frozenset(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
@@ -71,7 +74,7 @@ class SecretStore:
                 return True
             newer = await self._records.load_closed(f"{project}.{name}")
             if newer is not None and newer.revision == held.revision:
-                raise StoreUnavailableError(f"{BUCKET} {held.record.key}: not deleted")
+                raise StoreUnavailableError(f"{self._bucket} {held.record.key}: not deleted")
             held = newer
         return False
 

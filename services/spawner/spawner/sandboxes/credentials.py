@@ -1,5 +1,6 @@
 """Credentials of sandboxes: issued to live ones, revoked when a sandbox ends."""
 
+import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final, Protocol
@@ -10,11 +11,14 @@ from sandherd.contracts.requests import AskCredential, CredentialGrant
 from sandherd.contracts.states import SANDBOX_ENDING
 from sandherd.service.service import IncomingRequest
 from sandherd.telemetry import logs
+from sandherd.telemetry.line_limit import LineLimit
 from spawner.live_state import LiveState
 from spawner.sandboxes import decisions
 from spawner.sandboxes.record import SandboxRecord, WorkerKey
 from spawner.tasks.record import TaskRecord
 
+_refusals: Final = LineLimit()
+"""Of this process: an agent can repeat a refused request at any rate."""
 _log: Final = logs.get("credentials")
 
 
@@ -110,12 +114,16 @@ def refusal(record: SandboxRecord, fence: int, requested_fence: int) -> str | No
 
 
 def _refused(sandbox: str, why: str) -> ContractError:
-    _log.warning("request for credential refused", sandbox=sandbox, why=why)
+    if times := _refusals.add(f"{sandbox} {why}", time.monotonic()):
+        _log.warning("request for credential refused", sandbox=sandbox, why=why, times=times)
     return ContractError(Code.REFUSED, f"no credential for {sandbox}: {why}", remedy="none: the worker must end")
 
 
 def _too_many(sandbox: str) -> ContractError:
-    _log.warning("sandbox requests credentials for too many keys", sandbox=sandbox, most=decisions.MAX_KEYS)
+    if times := _refusals.add(sandbox, time.monotonic()):
+        _log.warning(
+            "sandbox requests credentials for too many keys", sandbox=sandbox, most=decisions.MAX_KEYS, times=times
+        )
     return ContractError(
         Code.UNAVAILABLE,
         f"sandbox {sandbox} has credentials for {decisions.MAX_KEYS} other keys",

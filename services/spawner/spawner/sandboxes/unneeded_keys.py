@@ -4,6 +4,7 @@ from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
 from sandherd.telemetry import logs
 from spawner.live_state import LiveState
 from spawner.named_secrets.store import BUCKET as SECRETS
+from spawner.named_secrets.store import OF_WEBHOOKS
 
 _log = logs.get("unneeded_keys")
 
@@ -33,6 +34,8 @@ class UnneededKeys:
             return True
         if bucket == SECRETS:
             return await self._live.secrets.needs_key(key)
+        if bucket == OF_WEBHOOKS:
+            return await self._live.webhook_secrets.needs_key(key)
         if bucket == "tasks":
             task = await self._live.tasks.load(key)
             return task is not None and task.record.sealed is not None

@@ -12,6 +12,10 @@ describe("values as text", () => {
 
   it("shows what would be invisible", () => {
     expect(plain("a\u202eb\u0007\tc\n")).toBe("a\ufffdb\ufffd\tc\n");
+    for (const hidden of ["\u061c", "\u2028", "\u115f", "\u3164", "\u2800", "\u00ad", "\ufe00", "\u{e0041}", "\u{1d159}", "\ud800"]) {
+      expect(plain(`a${hidden}b`)).toBe("a\ufffdb");
+    }
+    expect(plain("✔️ 中文 हिन्दी a👍🏽")).toBe("✔️ 中文 हिन्दी a👍🏽");
     expect(line("\n first\u001b[31m \nsecond")).toBe("first\ufffd[31m ");
     expect(line("x".repeat(300))).toHaveLength(200);
   });

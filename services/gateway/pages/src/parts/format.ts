@@ -66,9 +66,18 @@ export function line(text: string, longest = 200): string {
   return first.length > longest ? `${first.slice(0, longest - 1)}…` : first;
 }
 
+// Those of `libs/sandherd/client/terminal_text.py`: controls, format characters, separators, fillers, tags, selectors.
+const INVISIBLE = new RegExp(
+  "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u0600-\\u0605\\u061c\\u06dd\\u070f\\u0890\\u0891\\u08e2\\u115f" +
+    "\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u2800\\u3164\\ufe00-\\ufe0d\\ufeff\\uffa0" +
+    "\\ufff0-\\ufffc\\ufffe\\uffff\\u{110bd}\\u{110cd}\\u{13430}-\\u{1345f}\\u{16fe4}\\u{1bca0}-\\u{1bca3}\\u{1d159}" +
+    "\\u{1d173}-\\u{1d17a}\\u{e0000}-\\u{e0fff}\\ud800-\\udfff]",
+  "gu",
+);
+
 /** A text without characters that are invisible or change its direction; line breaks and tabs stay. */
 export function plain(text: string): string {
-  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, "\ufffd");
+  return text.replace(INVISIBLE, "\ufffd");
 }
 
 /** An address that may be a link: http and https only; null for any other. */

@@ -129,6 +129,49 @@ describe("the history of a session", () => {
     expect(sequences(herd)).toEqual(upTo(502));
   });
 
+  it("reads what it missed when a first attempt has failed", async () => {
+    const herd = new Herd();
+    herd.published = herd.stored = 5;
+    herd.open(5);
+    await settled();
+    const newest = herd.newest.bind(herd);
+    herd.newest = () => Promise.reject(new Error("unavailable"));
+    herd.published = herd.stored = 12;
+    herd.open(12);
+    await settled();
+    herd.publish(2);
+    expect(herd.history.torn).toBe(true);
+    herd.newest = newest;
+    expect(await herd.history.earlier()).toBe(false);
+    expect(String(herd.history.error)).toContain("unavailable");
+    herd.open(14);
+    await settled();
+    expect(sequences(herd)).toEqual(upTo(14));
+    expect(herd.history.torn).toBe(false);
+  });
+
+  it("misses no event when the stream begins while what is stored is being read without one", async () => {
+    const herd = new Herd();
+    herd.published = herd.stored = 5;
+    const newest = herd.newest.bind(herd);
+    const replies: (() => void)[] = [];
+    herd.newest = async (cursor, limit) => {
+      const page = await newest(cursor, limit);
+      return new Promise((resolve) => replies.push(() => resolve(page)));
+    };
+    void herd.history.begin(""); // a tab without a place reads what is stored
+    await settled();
+    herd.published = herd.stored = 10;
+    herd.open(10);
+    await settled();
+    replies[0]!();
+    await settled();
+    herd.publish(1);
+    replies[1]!();
+    await settled();
+    expect(sequences(herd)).toEqual(upTo(11));
+  });
+
   it("reads what it missed when the stream has lost it", async () => {
     const herd = new Herd();
     herd.published = herd.stored = 50;

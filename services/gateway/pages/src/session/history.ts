@@ -15,6 +15,8 @@ export interface Page {
 interface Read {
   events: StoredEvent[];
   complete: number;
+  /** Where what is before them is read; undefined if they continue what is loaded. */
+  before: string | null | undefined;
 }
 
 /** What is read with: requests to the API. */
@@ -42,9 +44,12 @@ export class History {
   /** Whether the first page has arrived. */
   begun = false;
   error: unknown = null;
+  /** Whether events may be missing between those that are loaded: what followed a loss could not be read. */
+  torn = false;
   #cursor: string | null = null;
   #waiting: StoredEvent[] | null = [];
   #joining = false;
+  #beginnings = 0;
   #recent = new Map<number, StoredEvent>();
 
   constructor(
@@ -64,8 +69,9 @@ export class History {
 
   /** The live stream begins at this position. What is stored may not have all events up to there yet, and a later event
    * may be stored before an earlier one, so the stream is opened again behind what is stored completely. If it does not
-   * have that any more (`resync`), what is stored has it. */
+   * have that any more (`resync`), what is stored has it. A later beginning replaces one that is not done. */
   async begin(position: string): Promise<void> {
+    const number = ++this.#beginnings;
     const wanted = sequenceOf(position);
     if (this.#joining) {
       this.#joining = false;
@@ -76,10 +82,14 @@ export class History {
     try {
       read = await this.#read();
     } catch (error) {
+      if (number !== this.#beginnings) return;
       this.error = error;
+      this.torn = this.begun;
       this.#join();
       return;
     }
+    if (number !== this.#beginnings) return;
+    this.#place(read);
     const complete = Math.max(read.complete, this.timeline.last);
     const tried = this.#behind === complete;
     this.#add(read.events, tried ? Math.max(complete, wanted) : complete);
@@ -103,7 +113,7 @@ export class History {
 
   /** Read pages from the end until they meet what is loaded; from the beginning if no page was read yet. */
   async #read(): Promise<Read> {
-    const known = this.begun ? this.timeline.last : 0;
+    const known = this.begun && !this.torn ? this.timeline.last : 0;
     const events: StoredEvent[] = [];
     let cursor: string | null = null;
     let complete = 0;
@@ -115,11 +125,14 @@ export class History {
       cursor = page.next_cursor ?? null;
       meets = known === 0 || cursor === null || (events.at(-1)?.stream_sequence ?? 0) <= known;
     }
-    if (known === 0 || !meets) {
-      this.timeline = new Timeline();
-      this.#start(cursor);
-    }
-    return { events: events.reverse(), complete };
+    return { events: events.reverse(), complete, before: known === 0 || !meets ? cursor : undefined };
+  }
+
+  /** Begin the timeline anew if the events do not continue it. */
+  #place({ before }: Read): void {
+    if (before === undefined) return;
+    this.timeline = new Timeline();
+    this.#start(before);
   }
 
   #start(cursor: string | null): void {
@@ -132,13 +145,14 @@ export class History {
     this.#hold(events);
     this.timeline.append(events);
     this.begun = true;
+    this.torn = false;
     this.error = null;
     this.changed();
   }
 
   /** Read earlier events; whether there were any. */
   async earlier(): Promise<boolean> {
-    if (this.loading || !this.more || !this.begun) return false;
+    if (this.loading || !this.more || !this.begun || this.torn) return false;
     this.loading = true;
     this.changed();
     try {

@@ -2,6 +2,7 @@
 
 import { ApiError, get, path, type Reply } from "../api/client";
 import type { LiveEvent } from "../api/live";
+import { Replies } from "../api/replies";
 import { live } from "../shell/live.svelte";
 import type { StoredEvent } from "./events";
 import { History, type Page } from "./history";
@@ -33,6 +34,8 @@ export class SessionState {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #stopped = false;
   #hidden: ReturnType<typeof setTimeout> | undefined;
+  #views = new Replies();
+  #details = new Replies();
 
   constructor(readonly id: string) {
     this.history = new History(
@@ -94,26 +97,38 @@ export class SessionState {
   }
 
   async load(): Promise<void> {
+    const take = this.#views.begin();
     try {
-      this.view = await get<"get_sandbox">(this.#path());
+      const view = await get<"get_sandbox">(this.#path());
+      if (!take()) return;
+      this.view = view;
       this.error = null;
       if (live.connection === "missing") this.reload();
-      const [task, monitor] = await Promise.allSettled([
-        this.view.task ? get<"get_task">(path("tasks", this.view.task)) : Promise.resolve(null),
-        get<"monitored">(this.#path("monitor")),
-      ]);
-      if (task.status === "fulfilled") this.task = task.value;
-      if (monitor.status === "fulfilled") this.monitor = monitor.value;
+      await this.#load(view.task);
     } catch (error) {
-      this.error = error;
+      if (take()) this.error = error;
     }
+  }
+
+  /** Read what the page shows in addition to the sandbox, as far as it can be read. */
+  async #load(name: string | null | undefined): Promise<void> {
+    const take = this.#details.begin();
+    const [task, monitor] = await Promise.allSettled([
+      name ? get<"get_task">(path("tasks", name)) : Promise.resolve(null),
+      get<"monitored">(this.#path("monitor")),
+    ]);
+    if (!take()) return;
+    if (task.status === "fulfilled") this.task = task.value;
+    if (monitor.status === "fulfilled") this.monitor = monitor.value;
   }
 
   #take({ sequence, envelope }: LiveEvent): void {
     this.history.take({ stream_sequence: sequence, envelope });
     if (!CHANGES.test(envelope.type)) return;
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.load(), SETTLED);
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined;
+      void this.load();
+    }, SETTLED);
   }
 
   #path(...parts: string[]): string {

@@ -1,6 +1,7 @@
 /** Who uses this page: the session of the browser, and its end. */
 
 import { ApiError, get, type Reply } from "../api/client";
+import { Replies } from "../api/replies";
 import { live } from "./live.svelte";
 import { router } from "./router.svelte";
 
@@ -13,15 +14,21 @@ class CurrentSession {
   /** Undefined until it is known; null without a session. */
   current = $state.raw<Session | null | undefined>(undefined);
   problem = $state.raw<ApiError | null>(null);
+  #replies = new Replies();
 
   /** Find out who uses the page. */
   async load(): Promise<void> {
+    const take = this.#replies.begin();
     try {
-      this.current = await get<"get_session">("/session");
-      live.audience = `${this.current.project} ${this.current.name}`;
+      const found = await get<"get_session">("/session");
+      if (!take()) return;
+      this.current = found;
+      live.audience = `${found.project} ${found.name}`;
       this.problem = null;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
+      // A reply from before the sign-in does not end the session that it began.
+      if (!take()) return;
       if (error.signedOut) this.end();
       else this.problem = error;
     }

@@ -1,4 +1,4 @@
-"""A check of `sandherd doctor`."""
+"""A check of the doctor."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""The checks of `sandherd doctor` that are requested from the services over the broker, and their evaluation."""
+"""The checks made of the services' reports, which are requested over the broker."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from typing import Final
 
-from sandherd.cli.doctor.check import Check, CheckState
 from sandherd.client.connection import Connection
+from sandherd.client.doctor.check import Check, CheckState
 from sandherd.client.errors import HerdError, ServiceAwayError
 from sandherd.contracts.requests import (
     BROKER_DATA,
+    DATABASE,
     FORGE_CREDENTIALS,
     GIT,
     MIRRORS,
@@ -42,29 +43,30 @@ LONG: Final = 60.0
 MANY: Final = 10_000
 """More waiting messages than a service handles in some seconds."""
 
-UNAVAILABLE_REMEDY: Final = (
-    "check that it runs, with `sandherd status`, `docker compose ps` or `kubectl get pods`, and see its log"
-)
-_PROVISION: Final = (
-    "run `sandherd provision` (`--identity` with the herd's keys, if it differs); for a local stack `sandherd up`"
-)
+UNAVAILABLE_REMEDY: Final = "check that it runs, and see its log"
+STREAM_REMEDY: Final = "check that event-ingest and Postgres keep up, and audit the history"
 _REMEDIES: Final[Mapping[PartKind, str]] = {
     PartKind.READINESS: "see its log; its dependencies are listed as separate checks",
-    PartKind.STREAM: _PROVISION,
+    PartKind.STREAM: "provision the herd",
     PartKind.CONSUMER: (
-        "restart the spawner, which creates missing consumers, or run `sandherd provision --identity` with the herd's "
-        "keys; the service binds to it by itself then"
+        "restart the spawner, which creates missing consumers, or provision the herd; the service binds to it by "
+        "itself then"
     ),
-    PartKind.MIGRATIONS: "run `sandherd-event-ingest migrate` of this version, or restart event-ingest",
+    PartKind.MIGRATIONS: "restart event-ingest, or apply the migrations of this version",
     PartKind.RUNTIME: "check that its engine or API runs, and that the spawner's host reaches it and has access",
-    PartKind.REMARK: "check that event-ingest and Postgres keep up; `sandherd audit` shows what is not stored yet",
+    PartKind.REMARK: STREAM_REMEDY,
 }
-_DATABASE_REMEDY: Final = "check that Postgres runs and responds; for a local stack with `sandherd status`"
+_DATABASE_REMEDY: Final = (
+    "check that Postgres runs and responds there, and its log; until then events wait at the broker, "
+    "and nothing is lost"
+)
+_WAITS: Final = "not ready: it waits for the database, which has a check of its own"
+_AT_DATABASE: Final = "fix the check `database`; the service then continues by itself"
 _NOT_READ: Final = ("unknown:", "no reply")
 """How a report on migrations begins if the database does not respond, or not in time."""
 _LOST_REMEDY: Final = (
-    "restore broker and history from one backup (docs/backup.md); without a backup, see the lost tasks with `sandherd "
-    "tasks list --past`, and submit them again"
+    "restore broker and history from one backup (docs/backup.md); without a backup, list the lost tasks, and submit "
+    "them again"
 )
 _REMARK_REMEDIES: Final[Mapping[str, str]] = {
     "harness ": "update the plugin's distribution or uninstall it, and restart the spawner",
@@ -89,10 +91,17 @@ Answers = Mapping[str, ServiceReport | HerdError]
 """By service."""
 
 
-async def request_reports(connection: Connection) -> dict[str, ServiceReport | HerdError]:
-    """Request a report from every service, concurrently."""
-    found = await asyncio.gather(*(_request_report(connection, request) for request in EXAMINATIONS))
-    return {request.answered_by: report for request, report in zip(EXAMINATIONS, found, strict=True)}
+async def request_reports(
+    connection: Connection, requests: Sequence[type[Examine]] = EXAMINATIONS
+) -> dict[str, ServiceReport | HerdError]:
+    """Request a report from each service, concurrently."""
+    found = await asyncio.gather(*(_request_report(connection, request) for request in requests))
+    return {request.answered_by: report for request, report in zip(requests, found, strict=True)}
+
+
+def remedy_of(error: HerdError) -> str | None:
+    """What to do about a service that has refused a request, or did not reply."""
+    return UNAVAILABLE_REMEDY if isinstance(error, ServiceAwayError) else error.problem.remedy
 
 
 async def _request_report(connection: Connection, request: type[Examine]) -> ServiceReport | HerdError:
@@ -110,6 +119,7 @@ def service_checks(answers: Answers, now: datetime) -> list[Check]:
     parts = [part for one in reports.values() for part in one.parts]
     whole = len(reports) == len(answers)
     return [
+        *_database(parts),
         *(_service(name, answer) for name, answer in answers.items()),
         *_versions(reports),
         *_credentials(reports, now),
@@ -126,14 +136,27 @@ def service_checks(answers: Answers, now: datetime) -> list[Check]:
 def _service(name: str, answer: ServiceReport | HerdError) -> Check:
     """The check of a service's own parts; its dependencies have separate checks."""
     if isinstance(answer, HerdError):
-        own = None if isinstance(answer, ServiceAwayError) else answer.problem.remedy
-        return Check(name, CheckState.WRONG, answer.problem.message, own or UNAVAILABLE_REMEDY)
+        return Check(name, CheckState.WRONG, answer.problem.message, remedy_of(answer) or UNAVAILABLE_REMEDY)
     one = answer.examination
+    parts = [part for part in one.parts if part.problem and part.name != BROKER_DATA]
     for kind, state in ((PartKind.READINESS, CheckState.WRONG), (PartKind.REMARK, CheckState.WARNING)):
-        wrong = [part for part in one.parts if part.kind is kind and part.problem and part.name != BROKER_DATA]
+        wrong = [part for part in parts if part.kind is kind and part.name != DATABASE]
         if wrong:
             return Check(name, state, _listed(wrong), "; ".join(dict.fromkeys(map(_own_remedy, wrong))))
+    if any(_is_database(part) for part in parts):
+        return Check(name, CheckState.WARNING, _WAITS, _AT_DATABASE)
     return Check(name, CheckState.RIGHT, f"version {one.version} is ready")
+
+
+def _is_database(part: Part) -> bool:
+    return part.kind is PartKind.READINESS and part.name == DATABASE
+
+
+def _database(parts: Iterable[Part]) -> Iterator[Check]:
+    """The check of the history's database; none if event-ingest does not reply."""
+    for part in filter(_is_database, parts):
+        state = CheckState.WRONG if part.problem else CheckState.RIGHT
+        yield Check("database", state, part.problem or "responds", _DATABASE_REMEDY if part.problem else None)
 
 
 def _own_remedy(part: Part) -> str:
@@ -192,7 +215,7 @@ def _credentials(reports: Mapping[str, Examination], now: datetime) -> Iterator[
         if until is None or until - now > SOON:
             continue
         found = f"{name}'s is valid until {until:%Y-%m-%d %H:%M} UTC"
-        remedy = "create a new one with `sandherd identity init`, and give it to the service"
+        remedy = "create a new credential, and give it to the service"
         yield Check("service credential", CheckState.WRONG if until <= now else CheckState.WARNING, found, remedy)
 
 
@@ -221,7 +244,7 @@ def _clock(answers: Answers) -> Iterator[Check]:
     name = max(skews, key=lambda one: abs(skews[one]))
     seconds = abs(skews[name].total_seconds())
     if abs(skews[name]) > MAX_SKEW:
-        remedy = "set the clock of that machine or of this one, as with `timedatectl set-ntp true`"
+        remedy = "set the clock of that machine or of this one"
         yield Check("clock", CheckState.WRONG, f"{name}'s and ours differ by {seconds:.0f} s", remedy)
     else:
         yield Check("clock", CheckState.RIGHT, f"agrees with the services' to {max(seconds, 0.1):.1f} s")

@@ -1,0 +1,159 @@
+"""`sandherd webhooks`: those that the herd delivers. Create, list, show, test, rotate, replay, delete."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandherd.cli.options import CreateProject, Format, Output, Project, example
+from sandherd.cli.parse.beginnings import beginning, entity_name, event_types
+from sandherd.cli.views import show_change, show_one
+
+if TYPE_CHECKING:
+    from sandherd.client.herd import Herd
+    from sandherd.contracts.requests import Webhook, WebhookTested, WebhookWithSecret
+
+HEADER = ("NAME", "URL", "TYPES", "STATE", "POSITION", "WAITING", "DEAD", "ACCEPTED", "PROBLEM")
+_FROM = "At new events, at the oldest, at a stream sequence, or at a time: 2h, 7d, or ISO 8601."
+
+
+def _checked(name: str) -> str:
+    from sandherd.client.errors import checked_name
+
+    return checked_name(name, "name", remedy="see the existing ones with `sandherd webhooks list`")
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A webhook's name.", callback=_checked)]
+
+
+def create_webhook(  # noqa: PLR0913  # one parameter for each option
+    ctx: typer.Context,
+    name: Name,
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where to, by https.")],
+    *,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", help="Only these event types, as task.failed or task; repeatable."),
+    ] = None,
+    entities: Annotated[
+        list[str] | None,
+        typer.Option("--about", metavar="NAME", help="Only events about this task or sandbox; repeatable."),
+    ] = None,
+    start: Annotated[str, typer.Option("--from", metavar="new|all|SEQ|TIME", help=_FROM)] = "new",
+    project: Project = None,
+    create: CreateProject = False,
+    output: Output = Format.TABLE,
+) -> int:
+    """Have the project's events sent to a URL, signed, and print the secret of the signatures: it is shown only now.
+
+    Each event is sent until the receiver accepts it (2xx), in order for each task and sandbox, at least once and
+    always with the same id.
+    """
+    from sandherd.cli.session import where
+    from sandherd.client.context import holder
+
+    types, begins = event_types(kinds or []), beginning(start)
+    about = [entity_name(one) for one in entities or []]
+    credentials = where(ctx, project=project).credentials
+    by = holder(credentials).name if credentials else None
+
+    async def work(herd: "Herd") -> "WebhookWithSecret":
+        return await herd.create_webhook(name, url, types=types, start=begins, entities=about, by=by)
+
+    return show_change(ctx, work, lambda new: new.secret, project=project, output=output, create=create)
+
+
+def list_webhooks(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
+    """List the project's webhooks. POSITION is the sequence up to which events are handled, except WAITING ones."""
+    from sandherd.cli.render.console import answer
+    from sandherd.cli.session import talk
+
+    async def work(herd: "Herd") -> int:
+        found = await herd.webhooks()
+        answer(output, found, HEADER, [_row(one) for one in found.webhooks])
+        return 0
+
+    return talk(ctx, work, project=project)
+
+
+def show_webhook(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Show a webhook, with its dead letters: events that were not accepted at the last attempt."""
+    return show_one(ctx, lambda herd: herd.webhook(name), project=project, output=output)
+
+
+def try_webhook(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Send a signed document of the type `webhook.test` once. Exit status 1 if it is not accepted."""
+    from sandherd.cli.render.console import document
+    from sandherd.cli.session import talk
+    from sandherd.client.terminal_text import write_text
+
+    async def work(herd: "Herd") -> int:
+        found: WebhookTested = await herd.test_webhook(name)
+        if output.is_json:
+            document(output, found)
+        else:
+            write_text(f"{'accepted' if found.accepted else 'not accepted'}: {found.reason}")
+        return 0 if found.accepted else 1
+
+    return talk(ctx, work, project=project)
+
+
+def rotate_secret(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Create another secret for a webhook and print it, only now. For a day, the one before it signs, too."""
+
+    async def work(herd: "Herd") -> "WebhookWithSecret":
+        return await herd.rotate_webhook_secret(name)
+
+    return show_change(ctx, work, lambda new: new.secret, project=project, output=output)
+
+
+def replay_webhook(
+    ctx: typer.Context,
+    name: Name,
+    *,
+    start: Annotated[str | None, typer.Option("--from", metavar="new|all|SEQ|TIME", help=_FROM)] = None,
+    dead: Annotated[bool, typer.Option("--dead-letters", help="Send the dead letters again.")] = False,
+    project: Project = None,
+    output: Output = Format.TABLE,
+) -> int:
+    """Send events again, or only what is not sent yet. A disabled webhook is resumed."""
+    begins = None if start is None else beginning(start)
+
+    async def work(herd: "Herd") -> "Webhook":
+        return await herd.replay_webhook(name, start=begins, dead_letters=dead)
+
+    def description(found: "Webhook") -> str:
+        return f"webhook {found.name} continues behind {found.position}, with {found.waiting} waiting"
+
+    return show_change(ctx, work, description, project=project, output=output)
+
+
+def delete_webhook(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
+    """Delete a webhook, its position and its secret."""
+    return show_change(
+        ctx,
+        lambda herd: herd.delete_webhook(name),
+        lambda found: f"webhook {found.name} is deleted",
+        project=project,
+        output=output,
+    )
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands to the group `webhooks`."""
+    one = "sandherd webhooks create alerts https://example.com/events --type task.failed --type approval"
+    app.command("create", epilog=example(one))(create_webhook)
+    app.command("list", epilog=example("sandherd webhooks list", "sandherd webhooks list -o json"))(list_webhooks)
+    app.command("show", epilog=example("sandherd webhooks show alerts"))(show_webhook)
+    app.command("test", epilog=example("sandherd webhooks test alerts"))(try_webhook)
+    app.command("rotate", epilog=example("sandherd webhooks rotate alerts"))(rotate_secret)
+    again = "sandherd webhooks replay alerts --from 2h", "sandherd webhooks replay alerts --dead-letters"
+    app.command("replay", epilog=example(*again))(replay_webhook)
+    app.command("delete", epilog=example("sandherd webhooks delete alerts"))(delete_webhook)
+
+
+def _row(one: "Webhook") -> list[object]:
+    types = ", ".join(one.types) or "all"
+    types += f" about {', '.join(one.entities)}" if one.entities else ""
+    return [
+        one.name, one.url, types, one.state, one.position, one.waiting, one.dead, one.accepted_at, one.problem
+    ]  # fmt: skip

@@ -1,0 +1,26 @@
+"""The commands for what the doctor suggests: its checks don't know whether their remedy is read in a terminal."""
+
+from typing import Final
+
+from sandherd.client.remedy_commands import with_command
+
+_COMMANDS: Final = {
+    "apply the migrations of this version": "`sandherd-event-ingest migrate`",
+    "audit the history": "`sandherd audit`",
+    "check that Postgres runs": "for a local stack `sandherd status`",
+    "check that it runs": "`sandherd status`, `docker compose ps` or `kubectl get pods`",
+    "create a new credential": "`sandherd identity init`",
+    "list the lost tasks": "`sandherd tasks list --past`",
+    "provision the herd": "`sandherd provision`, with `--identity` if the herd's keys are elsewhere; "
+    "for a local stack `sandherd up`",
+    "set the clock": "as with `timedatectl set-ntp true`",
+}
+"""What remedies of checks begin with or contain, by the commands that do it."""
+
+
+def with_commands(remedy: str) -> str:
+    """The remedy, with commands in parentheses behind the words for them. Pure."""
+    known = next((phrase for phrase in _COMMANDS if phrase in remedy), None)
+    if known is None:
+        return with_command(remedy)
+    return remedy.replace(known, f"{known} ({_COMMANDS[known]})", 1)

@@ -1,0 +1,50 @@
+"""Where events begin that are delivered, and which: the options of subscriptions and webhooks."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_BEGINNINGS: Final[dict[str, Literal["new", "all"]]] = {"new": "new", "all": "all"}
+
+
+def beginning(text: str) -> "Literal['new', 'all'] | int | datetime":
+    """Where the events begin. Raises `HerdError`."""
+    from datetime import UTC, datetime
+
+    from sandherd.cli.parse.moments import moment
+    from sandherd.client.errors import HerdError
+    from sandherd.contracts.errors import Code
+
+    if text in _BEGINNINGS:
+        return _BEGINNINGS[text]
+    if text.isascii() and text.isdigit() and int(text):
+        return int(text)
+    try:
+        if (at := moment(text, datetime.now(UTC))) is not None:
+            return at
+    except HerdError:
+        pass  # the error below names this option
+    raise HerdError.of(
+        Code.INVALID_FIELD,
+        f"--from {text[:40]!r} is not a start",
+        field="start",
+        remedy="use new, all, a number, or a time: 90s, 10m, 2h, 7d, 2026-11-20T12:00",
+    )
+
+
+def event_types(kinds: Sequence[str]) -> list[str]:
+    """The types or domains of the option `--type`, each checked before anything is sent. Raises `HerdError`."""
+    from sandherd.cli.parse.event_filter import types
+
+    for kind in kinds:
+        types([kind])
+    return [kind.removesuffix("*").removesuffix(".") for kind in kinds]
+
+
+def entity_name(name: str) -> str:
+    """The name of a task or sandbox in the option `--about`. Raises `HerdError`."""
+    from sandherd.client.errors import checked_name
+
+    return checked_name(name, "about")

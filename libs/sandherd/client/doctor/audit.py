@@ -1,0 +1,53 @@
+"""What an audit has found, and the checks made of it."""
+
+from typing import Final
+
+from sandherd.client.doctor.check import Check, CheckState
+from sandherd.contracts.requests import Audit
+from sandherd.counted import counted
+
+MUCH_UNSTORED: Final = 10_000
+_NAMED: Final = 5
+_LOST: Final = "their unpublished events are lost, or stored in the herd's `kept` folder and retried for a day"
+
+
+def audit_faults(audit: Audit) -> list[str]:
+    """The faults that an audit found, and what they mean; empty if every event was stored."""
+    later = "; if `unstored` is not 0, run the audit again when event-ingest has caught up"
+    names = ", ".join(audit.unsaid_sandboxes[:_NAMED]) + (", …" if audit.unsaid > _NAMED else "")
+    found = [
+        (audit.missing, counted(audit.missing, "event is missing", "events are missing") + later),
+        (
+            audit.conflicts,
+            counted(audit.conflicts, "event has", "events have")
+            + " the sequence of another event of their source: one is forged",
+        ),
+        (
+            audit.implausible,
+            counted(audit.implausible, "source claims", "sources claim")
+            + " over a million events more than are stored",
+        ),
+        (
+            audit.unsaid,
+            counted(audit.unsaid, "sandbox", "sandboxes")
+            + f" ended without their agent's last event ({names}): {_LOST}{later}",
+        ),
+    ]
+    return [message for count, message in found if count]
+
+
+def check_audit(audit: Audit) -> list[Check]:
+    """Whether the history keeps up, has no gaps, and has no dead letters."""
+    lag = Check("history lag", CheckState.RIGHT, f"{counted(audit.unstored, 'event')} not stored yet")
+    if audit.unstored > MUCH_UNSTORED:
+        lag = Check("history lag", CheckState.WARNING, lag.found, "run another event-ingest, or check Postgres")
+    stored = f"{counted(audit.event_count, 'event')} of {counted(audit.source_count, 'source')}, none missing"
+    gaps = Check("history", CheckState.RIGHT, stored)
+    faults = audit_faults(audit)
+    if faults:
+        gaps = Check("history", CheckState.WRONG, "; ".join(faults), "audit the history")
+    letters = Check("dead letters", CheckState.RIGHT, "none")
+    if audit.dead:
+        found = f"{audit.dead} in all projects"
+        letters = Check("dead letters", CheckState.WARNING, found, "list the dead letters")
+    return [lag, gaps, letters]

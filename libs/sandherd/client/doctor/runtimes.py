@@ -1,0 +1,58 @@
+"""The checks of runtimes: how well they separate sandboxes from each other and from their host."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sandherd.client.doctor.check import Check, CheckState
+from sandherd.contracts.requests import RuntimeView
+
+LIMIT_REMEDY: Final = (
+    "run the spawner as root where loop devices can be mounted, without SANDHERD_SANDBOX_DISK_MB=0; "
+    "or put its home on a separate file system, so that sandboxes cannot fill any other"
+)
+_SHARED_UID_REMEDY: Final = (
+    "run the spawner as root, with unused host uids, or give its user subordinate uids (/etc/subuid, "
+    "/etc/subgid, newuidmap): each sandbox then has its own host uid"
+)
+_HOST_UIDS: Final = {
+    "own": (CheckState.RIGHT, "each sandbox of runtime {} has a host uid of its own"),
+    "subordinate": (CheckState.RIGHT, "each sandbox of runtime {} has a subordinate uid of the spawner's user"),
+    "spawner": (CheckState.WARNING, "sandboxes of runtime {} share the host uid of the spawner"),
+    "root": (CheckState.WARNING, "sandboxes of runtime {} share the uid of the host's root"),
+}
+
+
+def check_runtimes(runtimes: Sequence[RuntimeView]) -> list[Check]:
+    """Every check of the runtimes."""
+    return check_host_uids(runtimes) + check_isolation(runtimes) + check_disk_limits(runtimes)
+
+
+def check_host_uids(runtimes: Sequence[RuntimeView]) -> list[Check]:
+    """One check for each runtime that reports it. The consequences of a shared uid are among the runtime's gaps."""
+    return [_host_uid(one) for one in runtimes if one.host_uid in _HOST_UIDS]
+
+
+def _host_uid(one: RuntimeView) -> Check:
+    state, found = _HOST_UIDS[one.host_uid]
+    return Check(
+        "sandbox host uid", state, found.format(one.runtime), None if state is CheckState.RIGHT else _SHARED_UID_REMEDY
+    )
+
+
+def check_isolation(runtimes: Sequence[RuntimeView]) -> list[Check]:
+    """Whether the runtimes isolate sandboxes as well as they could; one check for each missing guarantee."""
+    return [
+        Check(f"runtime {one.runtime}", CheckState.WARNING, gap, "see the table of guarantees in docs/security.md")
+        for one in runtimes
+        for gap in one.gaps
+    ]
+
+
+def check_disk_limits(runtimes: Sequence[RuntimeView]) -> list[Check]:
+    """Whether a sandbox can fill the disk of its host; empty if no runtime reports it."""
+    unlimited = [one.runtime for one in runtimes if one.disk == "none"]
+    if unlimited:
+        found = f"not limited in runtime {', '.join(unlimited)}"
+        return [Check("sandbox disk", CheckState.WARNING, found, LIMIT_REMEDY)]
+    limited = [f"{one.disk} in runtime {one.runtime}" for one in runtimes if one.disk]
+    return [Check("sandbox disk", CheckState.RIGHT, f"limited by {', '.join(limited)}")] if limited else []

@@ -1,0 +1,82 @@
+"""Operations on webhooks: create, list, rotate, replay, test and delete them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+from sandherd.client.connection import Connection
+from sandherd.client.errors import checked_name, made
+from sandherd.contracts import requests
+
+if TYPE_CHECKING:
+    from sandherd.contracts.requests import Webhook
+
+_SECONDS = 20.0
+"""Of what needs more than the relay: a receiver may take ten seconds, the spawner five."""
+
+
+class WebhookOperations:
+    """The webhook methods of `Herd`. Every method raises `HerdError`."""
+
+    connection: Connection
+
+    async def create_webhook(
+        self,
+        name: str,
+        url: str,
+        *,
+        types: Sequence[str] = (),
+        start: "Literal['new', 'all'] | int | datetime" = "new",
+        entities: Sequence[str] = (),
+        by: str | None = None,
+    ) -> "requests.WebhookWithSecret":
+        """Have the project's events sent to a URL: all, or those of these types or domains, of these entities.
+
+        The reply has the secret of the signatures, which is never shown again: if it is lost, rotate it. `start` is as
+        for `subscribe`.
+        """
+        request = made(
+            requests.CreateWebhook,
+            name=checked_name(name, "name"),
+            url=url,
+            types=list(types),
+            entities=list(entities),
+            start=start,
+            created_by=by,
+        )
+        return await self.connection.request(request, timeout=_SECONDS)
+
+    async def webhooks(self) -> "requests.WebhookList":
+        """The project's webhooks; with a connection for all projects, those of all."""
+        return await self.connection.request(requests.AskWebhooks())
+
+    async def webhook(self, name: str) -> "Webhook":
+        """One webhook, with its dead letters."""
+        found = await self.connection.request(made(requests.AskWebhooks, name=checked_name(name, "name")))
+        return found.webhooks[0]
+
+    async def rotate_webhook_secret(self, name: str) -> "requests.WebhookWithSecret":
+        """Create another secret, which the reply has. For a day, the one before it signs, too."""
+        request = made(requests.RotateWebhookSecret, name=checked_name(name, "name"))
+        return await self.connection.request(request, timeout=_SECONDS)
+
+    async def replay_webhook(
+        self,
+        name: str,
+        *,
+        start: "Literal['new', 'all'] | int | datetime | None" = None,
+        dead_letters: bool = False,
+    ) -> "Webhook":
+        """Send events again, from a sequence or a time on, or the dead letters; a disabled webhook is resumed."""
+        request = made(requests.ReplayWebhook, name=checked_name(name, "name"), start=start, dead_letters=dead_letters)
+        return (await self.connection.request(request)).webhooks[0]
+
+    async def test_webhook(self, name: str) -> "requests.WebhookTested":
+        """Send a signed document of the type `webhook.test` once, and return what came of it."""
+        request = made(requests.SendWebhookTest, name=checked_name(name, "name"))
+        return await self.connection.request(request, timeout=_SECONDS)
+
+    async def delete_webhook(self, name: str) -> "requests.WebhookDeleted":
+        """Delete a webhook, its position and its secret."""
+        request = made(requests.DeleteWebhook, name=checked_name(name, "name"))
+        return await self.connection.request(request, timeout=_SECONDS)

@@ -1,0 +1,45 @@
+"""The name and address of a database as in its URL, without what else the URL has: user, password, options."""
+
+import re
+from typing import Final
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+_HOSTS: Final = re.compile(r"[A-Za-z0-9._:,\[\]-]*")
+"""Names and addresses of hosts with their ports."""
+_OTHER: Final = "the database of DATABASE_URL"
+_LOCAL: Final = "the default address"
+
+
+def database_address(url: str) -> str:
+    """Such as `database sandherd at 10.0.0.5:5432`.
+
+    Names the setting only if a part of the URL is not certain to be an address: it may be a part of a password.
+    """
+    try:
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    except ValueError:
+        return _OTHER
+    hosts = parts.netloc.rpartition("@")[2]
+    if not _is_certain(parts, hosts):
+        return _OTHER
+    name = unquote(parts.path.removeprefix("/")) or options.get("dbname") or options.get("database")
+    return f"database {name} at {_place(hosts, options)}" if name else f"the database at {_place(hosts, options)}"
+
+
+def named_problem(problem: str | None, url: str) -> str | None:
+    """Why the database of this URL can't be used, with its name and address; None if it can."""
+    return None if problem is None else f"{database_address(url)} is unavailable: {problem}"
+
+
+def _is_certain(parts: SplitResult, hosts: str) -> bool:
+    """Whether no part of the URL can be the end of a user or password with a character that was not escaped."""
+    is_url = bool(parts.scheme) and parts.path[:1] in {"", "/"} and not parts.fragment
+    return is_url and _HOSTS.fullmatch(hosts) is not None and "@" not in f"{parts.path}{parts.query}"
+
+
+def _place(hosts: str, options: dict[str, str]) -> str:
+    """The hosts with their ports, or the directory of a socket."""
+    port = options.get("port")
+    place = hosts or options.get("host") or _LOCAL
+    return f"{place}:{port}" if port and ":" not in place and not place.startswith("/") else place

@@ -1,0 +1,248 @@
+"""Delivers one webhook: reads its events, sends them, and stores which are handled.
+
+What is handled is stored after the receiver has accepted it. So a relay that is killed between the two sends the event
+again, with the same id. The delivery ends when its record was changed by a request, and begins anew from that.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+
+import nats.errors
+from nats.aio.msg import Msg
+
+from message_relay.webhooks import rules
+from message_relay.webhooks.queue import DeliveryQueue, Item
+from message_relay.webhooks.receiver import Receiver
+from message_relay.webhooks.record import WebhookRecord, signing
+from message_relay.webhooks.secrets import WebhookSecretClient
+from message_relay.webhooks.store import StoredWebhook, WebhookStore
+from message_relay.webhooks.stream import NO_REPLY, EventReader, item_of, subject_of
+from sandherd.backoff import Backoff
+from sandherd.bus.connection import Bus
+from sandherd.bus.publish_retries import BROKER_BACKOFF
+from sandherd.client.webhooks.sender import SendResult, WebhookMessage
+from sandherd.concurrency import cancel_and_wait, run_until_first
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.requests import MAX_DEAD, WebhookDeadLetter
+from sandherd.contracts.streams import live_subject
+from sandherd.telemetry import logs
+
+AT_ONCE: Final = 4
+"""Maximum events of one webhook that are sent at the same time; of one task or sandbox one at a time."""
+_READ_EVERY: Final = 15.0
+"""Seconds after which the stream is read though no new event was received: a republished message may be lost."""
+_SAVED_EVERY: Final = 1000
+"""After this number of events that are not wanted the position is stored, too."""
+_SECRETS: Final = Backoff(base=0.1, cap=5.0)
+_NOTED_AT: Final = 6
+"""The failed attempt to read the secret after which users see that."""
+_log: Final = logs.get("webhooks.delivery")
+ReplyT = TypeVar("ReplyT")
+
+
+class WebhookChangedError(Exception):
+    """The record was changed by a request, or by another replica."""
+
+
+class WebhookDelivery:
+    """The delivery of one webhook by the replica that holds its lease; `check` raises when that is lost."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        store: WebhookStore,
+        secrets: WebhookSecretClient,
+        stored: StoredWebhook,
+        receiver: Receiver,
+        *,
+        check: Callable[[], None],
+        disable_after: float,
+    ) -> None:
+        self._bus = bus
+        self._store = store
+        self._secrets = secrets
+        self._stored = stored
+        self._receiver = receiver
+        self._check = check
+        self._disable_after = disable_after
+        self._record = stored.record
+        self._events = EventReader(bus)
+        self._queue = DeliveryQueue(stored.record, rules.RETRIES)
+        self._pair: tuple[str, str] = ("", "")
+        self._sending: set[asyncio.Task[None]] = set()
+        self._changed, self._news, self._unsaved = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._space = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    async def run(self) -> StoredWebhook:
+        """Deliver until the webhook is disabled; returns it as it is stored then.
+
+        Raises `WebhookChangedError`, and what `check` raises.
+        """
+        await self._fetch_secrets()
+        await self._until_reply(self._begin)
+        try:
+            async with self._hearing():
+                await run_until_first(self._read(), self._send_due(), self._save_until_disabled())
+        finally:
+            await cancel_and_wait(self._sending)
+        return self._stored
+
+    # --- beginning -----------------------------------------------------------------------------------------------
+
+    async def _fetch_secrets(self) -> None:
+        """A webhook that was just created may not have one for a moment."""
+        attempt = 0
+        while True:
+            try:
+                self._pair = await self._secrets.fetch(self._record)
+                return
+            except ContractError as error:
+                _log.warning("secret of a webhook not read, retrying", webhook=self._record.key, error=str(error))
+                if attempt == _NOTED_AT:
+                    self._note(problem=str(error))
+                    await self._write()
+            await asyncio.sleep(_SECRETS.delay(attempt))
+            self._check()
+            attempt += 1
+
+    async def _begin(self) -> None:
+        """Read what was waiting; after the stream was created anew, begin at its start."""
+        self._queue = DeliveryQueue(self._record, rules.RETRIES)
+        if await self._events.last() < self._record.position:
+            self._note(position=0, waiting=(), retries=())
+            self._queue = DeliveryQueue(self._record, rules.RETRIES)
+        for sequence in self._record.waiting:
+            stored = await self._events.at(self._record.project, sequence)
+            if stored is not None and (item := item_of(self._record, stored)) is not None:
+                self._queue.add_waiting(item)
+
+    @asynccontextmanager
+    async def _hearing(self) -> AsyncIterator[None]:
+        """Read the stream whenever an event of the project was stored."""
+
+        async def notice(_msg: Msg) -> None:
+            self._news.set()
+
+        subscription = await self._bus.client.subscribe(live_subject(subject_of(self._record.project)), cb=notice)
+        try:
+            yield
+        finally:
+            with suppress(nats.errors.Error):  # the connection is lost, and the subscription with it
+                await subscription.unsubscribe()
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        while True:
+            while self._queue.is_full:
+                self._space.clear()
+                await self._space.wait()
+            self._news.clear()
+            if not await self._until_reply(self._read_once):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_READ_EVERY):
+                        await self._news.wait()
+
+    async def _read_once(self) -> bool:
+        found = await self._events.after(self._record.project, self._queue.read_to)
+        for stored in found:
+            self._queue.read(stored.sequence, item_of(self._record, stored))
+        if found:
+            self._changed.set()
+        if self._queue.read_to - self._stored.record.position >= _SAVED_EVERY:
+            self._unsaved.set()
+        return bool(found)
+
+    async def _until_reply(self, act: Callable[[], Awaitable[ReplyT]]) -> ReplyT:
+        attempt = 0
+        while True:
+            try:
+                return await act()
+            except NO_REPLY as error:
+                _log.warning("events for a webhook not read, retrying", attempt=attempt, error=repr(error))
+            await asyncio.sleep(BROKER_BACKOFF.delay(attempt))
+            attempt += 1
+
+    # --- sending -------------------------------------------------------------------------------------------------
+
+    async def _send_due(self) -> None:
+        while self._failure is None:
+            self._check()
+            self._changed.clear()
+            now = datetime.now(UTC)
+            while self._can_send and (item := self._queue.next(now)) is not None:
+                self._start(item)
+            await self._wait_changed(self._queue.seconds_to_next(now))
+        raise self._failure
+
+    @property
+    def _can_send(self) -> bool:
+        return len(self._sending) < AT_ONCE and self._record.disabled_at is None
+
+    async def _wait_changed(self, seconds: float | None) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+
+    def _start(self, item: Item) -> None:
+        task = asyncio.create_task(self._send(item))
+        self._sending.add(task)
+        task.add_done_callback(self._on_sent)
+
+    def _on_sent(self, task: "asyncio.Task[None]") -> None:
+        self._sending.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = error
+        self._changed.set()
+
+    async def _send(self, item: Item) -> None:
+        now = datetime.now(UTC)
+        headers = WebhookMessage(item.id, item.body).headers(signing(self._record, self._pair, now), now)
+        result = await self._receiver.send(item.body, headers)
+        self._settle(item, result, datetime.now(UTC))
+        self._unsaved.set()
+
+    def _settle(self, item: Item, result: SendResult, now: datetime) -> None:
+        if result.is_accepted:
+            self._queue.finish(item)
+            self._note(accepted_at=now, failing_since=None, problem=None)
+            return
+        reason, since = rules.shown(result.reason), self._record.failing_since or now
+        self._note(failing_since=since, problem=reason)
+        if result.wants_no_more or rules.is_over(since, now, self._disable_after):
+            self._note(disabled_at=now, published=False)
+        if self._queue.fail(item, now, retry_after=result.retry_after, jitter=random.random()):
+            self._bury(item, reason, now)
+
+    def _bury(self, item: Item, reason: str, now: datetime) -> None:
+        letter = WebhookDeadLetter(sequence=item.sequence, type=item.type, subject=item.entity, reason=reason, at=now)
+        self._queue.finish(item)
+        self._note(dead=(*self._record.dead, letter)[-MAX_DEAD:])
+        _log.warning("webhook given up", webhook=self._record.key, id=item.id, reason=reason)
+
+    def _note(self, **changes: object) -> None:
+        self._record = self._record.model_copy(update=changes)
+
+    # --- storing -------------------------------------------------------------------------------------------------
+
+    async def _save_until_disabled(self) -> None:
+        while True:
+            await self._unsaved.wait()
+            self._unsaved.clear()
+            await self._write()
+            self._space.set()
+            if self._stored.record.disabled_at is not None:
+                return
+
+    async def _write(self) -> None:
+        self._check()
+        record: WebhookRecord = self._record.model_copy(update=self._queue.progress())
+        written = await self._store.write(record, self._stored)
+        if written is None:
+            raise WebhookChangedError(record.key)
+        self._stored = written

@@ -1,0 +1,135 @@
+"""A part of the webhooks, which one replica at a time delivers: the one that holds the part's lease."""
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final
+from zlib import crc32
+
+from message_relay.webhooks.delivery import WebhookChangedError, WebhookDelivery
+from message_relay.webhooks.events import publish_disabled
+from message_relay.webhooks.receiver import Receiver
+from message_relay.webhooks.secrets import WebhookSecretClient
+from message_relay.webhooks.store import StoredWebhook, WebhookChange, WebhookStore
+from message_relay.webhooks.stream import NO_REPLY
+from sandherd.bus.lease import Lease, LeaseLostError
+from sandherd.concurrency import cancel_and_wait
+from sandherd.contracts.errors import ContractError
+from sandherd.service.service import Service
+from sandherd.telemetry import logs
+
+PARTITIONS: Final = 4
+"""Into how many parts webhooks are divided, by name: the replicas share them."""
+SCANNED_EVERY: Final = 1.0
+PAUSE: Final = 30.0
+"""Seconds until a delivery that failed unexpectedly begins anew."""
+_log: Final = logs.get("webhooks.partition")
+
+
+def partition_of(key: str) -> int:
+    """The part that a webhook is in."""
+    return crc32(key.encode()) % PARTITIONS
+
+
+class WebhookPartition:
+    """The deliveries of one part."""
+
+    def __init__(self, service: Service, number: int, store: WebhookStore, secrets: WebhookSecretClient) -> None:
+        self._service = service
+        self._number = number
+        self._store = store
+        self._secrets = secrets
+        self.lease = Lease(service.bus, f"message-relay.webhooks-{number}", service.instance)
+        self._woken = asyncio.Event()
+        self._running: dict[str, tuple[int, asyncio.Task[None]]] = {}
+        """The last edit of each webhook, and the task that delivers it."""
+
+    def wake(self) -> None:
+        """Look for changes now: a request was handled here."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Deliver whenever the lease is held."""
+        await self.lease.run_with(self._while_held())
+
+    async def _while_held(self) -> None:
+        while True:
+            await self.lease.wait_held()
+            await self._tenure()
+
+    async def _tenure(self) -> None:
+        """Deliver until the lease is lost. Each change by a request begins the webhook's delivery anew."""
+        seen, fence = 0, self.lease.fence
+        try:
+            while self.lease.held and self.lease.fence == fence:  # deliveries end when it has lapsed, however shortly
+                self._woken.clear()
+                seen = await self._scan(seen)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(SCANNED_EVERY):
+                        await self._woken.wait()
+        finally:
+            await cancel_and_wait([task for _, task in self._running.values()])
+            self._running.clear()
+
+    async def _scan(self, seen: int) -> int:
+        """Start, restart and end deliveries by what was written after this revision. Returns the last one read."""
+        try:
+            while changes := await self._store.changes(seen):
+                for change in changes:
+                    await self._apply(change)
+                seen = changes[-1].revision
+        except NO_REPLY as error:
+            _log.warning("webhooks not read, retrying", error=repr(error))
+        return seen
+
+    async def _apply(self, change: WebhookChange) -> None:
+        key = change.key
+        known = self._running.get(key)
+        if partition_of(key) != self._number or (known is not None and known[0] == change.edit):
+            return
+        if known is not None:
+            await cancel_and_wait([known[1]])
+            del self._running[key]
+        if change.edit is not None:
+            self._running[key] = change.edit, asyncio.create_task(self._deliver(key), name=f"webhook {key}")
+
+    async def _deliver(self, key: str) -> None:
+        """Deliver a webhook until it is disabled or deleted, or the lease is lost."""
+        while (stored := await self._store.load(key)) is not None:
+            try:
+                if stored.record.disabled_at is None:
+                    stored = await self._delivery(stored).run()
+                await self._publish_disabled(stored)
+                return
+            except WebhookChangedError:
+                continue
+            except LeaseLostError:
+                return
+            except ContractError as error:  # the setting no longer permits its host
+                await self._disable(stored, error)
+            except Exception as error:  # noqa: BLE001  # one webhook must not end the delivery of all others
+                _log.error("delivery of a webhook failed, retrying", webhook=key, exc_info=error)
+                await asyncio.sleep(PAUSE)
+
+    def _delivery(self, stored: StoredWebhook) -> WebhookDelivery:
+        settings = self._service.settings
+        return WebhookDelivery(
+            self._service.bus,
+            self._store,
+            self._secrets,
+            stored,
+            Receiver(stored.record.url, settings.webhook_hosts),
+            check=self.lease.check,
+            disable_after=settings.webhook_disable_after,
+        )
+
+    async def _disable(self, stored: StoredWebhook, error: ContractError) -> None:
+        changes = {"disabled_at": datetime.now(UTC), "problem": error.problem.message, "published": False}
+        await self._store.write(stored.record.model_copy(update=changes), stored)
+
+    async def _publish_disabled(self, stored: StoredWebhook) -> None:
+        if stored.record.published:
+            return
+        await publish_disabled(self._service.bus, stored.record)
+        _log.warning("webhook disabled", webhook=stored.record.key, reason=stored.record.problem)
+        await self._store.write(stored.record.model_copy(update={"published": True}), stored)

@@ -1,0 +1,112 @@
+"""The events that a webhook has to send: of each task and sandbox one after the other, of several at the same time.
+
+Pure. An event that is sent again holds up those of its own task or sandbox, no others.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from message_relay.webhooks.record import Retry, WebhookRecord
+from message_relay.webhooks.rules import RETRIES, due_after
+
+MAX_WAITING: Final = 500
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""Maximum of events, and of their bytes, that wait here; further ones are read later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An event that is to be sent."""
+
+    sequence: int
+    entity: str
+    type: str
+    id: str
+    body: bytes
+
+
+class DeliveryQueue:
+    """The events of one webhook that were read and are not handled yet."""
+
+    def __init__(self, record: WebhookRecord, schedule: Sequence[float] = RETRIES) -> None:
+        """`schedule` has the delays of `rules.due_after`. What was waiting has to be added by `add_waiting`."""
+        self._schedule = schedule
+        self._retries = {one.sequence: one for one in record.retries}
+        self._waiting: dict[str, deque[Item]] = {}
+        self._open: dict[int, Item] = {}
+        self._busy: set[str] = set()
+        self._bytes = 0
+        self.read_to = record.position
+        """The sequence up to which the stream was read."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more events should be read now."""
+        return len(self._open) >= MAX_WAITING or self._bytes >= MAX_BYTES
+
+    def read(self, sequence: int, item: Item | None) -> None:
+        """The next message of the stream: an event to send, or None if it is not wanted."""
+        self.read_to = max(self.read_to, sequence)
+        if item is not None and sequence not in self._open:
+            self._add(item)
+
+    def add_waiting(self, item: Item) -> None:
+        """An event that was read before. Those of one task or sandbox have to be added by their sequences."""
+        self._add(item)
+
+    def _add(self, item: Item) -> None:
+        self._waiting.setdefault(item.entity, deque()).append(item)
+        self._open[item.sequence] = item
+        self._bytes += len(item.body)
+
+    def next(self, now: datetime) -> Item | None:
+        """The next event to send now, which is then on its way; None if there is none."""
+        heads = [items[0] for entity, items in self._waiting.items() if entity not in self._busy]
+        item = min((one for one in heads if self._is_due(one, now)), key=lambda one: one.sequence, default=None)
+        if item is None:
+            return None
+        self._busy.add(item.entity)
+        return item
+
+    def _is_due(self, item: Item, now: datetime) -> bool:
+        retry = self._retries.get(item.sequence)
+        return retry is None or retry.due <= now
+
+    def seconds_to_next(self, now: datetime) -> float | None:
+        """Seconds until an event is due again; None if none waits for its time."""
+        heads = (items[0].sequence for entity, items in self._waiting.items() if entity not in self._busy)
+        due = [self._retries[one].due for one in heads if one in self._retries]
+        return max(0.0, (min(due) - now).total_seconds()) if due else None
+
+    def finish(self, item: Item) -> None:
+        """The event was accepted, or is given up."""
+        self._busy.discard(item.entity)
+        items = self._waiting[item.entity]
+        items.popleft()
+        if not items:
+            del self._waiting[item.entity]
+        del self._open[item.sequence]
+        self._bytes -= len(item.body)
+        self._retries.pop(item.sequence, None)
+
+    def fail(self, item: Item, now: datetime, *, retry_after: float | None, jitter: float) -> bool:
+        """The event was not accepted. Returns whether it is to be given up."""
+        before = self._retries.get(item.sequence)
+        failures = before.failures + 1 if before else 1
+        due = due_after(failures, now, retry_after=retry_after, jitter=jitter, retries=self._schedule)
+        if due is None:
+            return True
+        self._busy.discard(item.entity)
+        self._retries[item.sequence] = Retry(sequence=item.sequence, failures=failures, due=due)
+        return False
+
+    def progress(self) -> dict[str, object]:
+        """The fields of the record that say what is handled."""
+        return {
+            "position": self.read_to,
+            "waiting": tuple(sorted(self._open)),
+            "retries": tuple(self._retries[one] for one in sorted(self._retries)),
+        }

@@ -1,0 +1,56 @@
+"""The receiver of a webhook: its URL as it may be used, and one attempt to send to it, in a thread of its own."""
+
+import asyncio
+import threading
+from collections.abc import Collection
+from typing import Final
+
+from sandherd.client.errors import HerdError
+from sandherd.client.webhooks.addresses import checked_url
+from sandherd.client.webhooks.sender import TOTAL_SECONDS, Sender, SendResult
+from sandherd.contracts.errors import Code, ContractError
+
+_REMEDY: Final = "use https and a public address, or have an operator name the host in SANDHERD_WEBHOOK_HOSTS"
+
+
+class Receiver:
+    """Sends to one URL. Hosts in `hosts` may have private addresses, and be reached by http."""
+
+    def __init__(self, url: str, hosts: Collection[str], *, total_seconds: float = TOTAL_SECONDS) -> None:
+        """Raises `ContractError` for a URL that may not be used."""
+        host = checked_host(url)
+        private = host in hosts
+        try:
+            self._sender = Sender(checked_url(url, private=private), private=private, total_seconds=total_seconds)
+        except HerdError as error:
+            problem = error.problem
+            raise ContractError(problem.code, problem.message, field="url", remedy=_REMEDY) from error
+
+    async def send(self, body: bytes, headers: dict[str, str]) -> SendResult:
+        """Send it once.
+
+        Not in a thread of the pool: its threads are few and shared, and a receiver may take half a minute. The thread
+        is a daemon: a service that stops does not wait for a receiver.
+        """
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[SendResult] = loop.create_future()
+
+        def settle(found: SendResult) -> None:
+            if not result.done():
+                result.set_result(found)
+
+        def work() -> None:
+            found = self._sender.send(body, headers)
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, found)
+
+        threading.Thread(target=work, name="webhook", daemon=True).start()
+        return await result
+
+
+def checked_host(url: str) -> str:
+    """The host of a URL. Raises `ContractError` for one that webhooks can't be sent to whatever its host is."""
+    try:
+        return checked_url(url, private=True).hostname or ""
+    except HerdError as error:
+        raise ContractError(Code.INVALID_FIELD, error.problem.message, field="url", remedy=_REMEDY) from error

@@ -1,0 +1,55 @@
+"""The webhooks' part of the relay, composed: every replica handles requests, and delivers what it has leases of."""
+
+import asyncio
+from typing import Any
+
+from pydantic import BaseModel
+
+from message_relay.webhooks.partition import PARTITIONS, WebhookPartition, partition_of
+from message_relay.webhooks.requests import ANSWERED, WebhookRequestHandler
+from message_relay.webhooks.secrets import WebhookSecretClient
+from message_relay.webhooks.store import WebhookStore
+from message_relay.webhooks.stream import EventReader
+from sandherd.concurrency import run_until_first
+from sandherd.contracts.requests import Request
+from sandherd.service.requests import Answerer, IncomingRequest
+from sandherd.service.service import Service
+
+
+class WebhookService:
+    """Delivers webhooks and answers requests about them."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._ready = asyncio.Event()
+        self._partitions: list[WebhookPartition] = []
+        self._handlers: dict[type[Request[Any]], Answerer] = {}
+        for request, at_once in ANSWERED.items():
+            service.answer(request, self._answerer(request), at_once=at_once)
+        service.background("webhooks", self.run)
+
+    async def run(self) -> None:
+        """Deliver as long as the service runs."""
+        service = self._service
+        store, secrets = WebhookStore(service.bus), WebhookSecretClient(service.bus)
+        self._partitions = [WebhookPartition(service, number, store, secrets) for number in range(PARTITIONS)]
+        for part in self._partitions:
+            service.health.add(part.lease.key, part.lease.problem)
+        handler = WebhookRequestHandler(
+            store, secrets, EventReader(service.bus), hosts=service.settings.webhook_hosts, wake=self._wake
+        )
+        self._handlers = handler.handlers
+        self._ready.set()
+        await run_until_first(*(part.run() for part in self._partitions))
+
+    def _wake(self, key: str) -> None:
+        self._partitions[partition_of(key)].wake()
+
+    def _answerer(self, request: type[Request[Any]]) -> Answerer:
+        """The handler of a kind of request, once the service is connected."""
+
+        async def answer(incoming: IncomingRequest[Any]) -> BaseModel:
+            await self._ready.wait()
+            return await self._handlers[request](incoming)
+
+        return answer

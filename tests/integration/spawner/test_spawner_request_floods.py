@@ -1,0 +1,150 @@
+"""A worker floods a service with requests, and another project's requests are answered and its events are stored."""
+
+import asyncio
+import gc
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+import nats.errors
+import pytest
+from nats.aio.client import Client
+
+from sandherd.bus.connection import Bus, Identity, NoResponderError, RequestTimeoutError
+from sandherd.contracts.failures import ErrorType
+from sandherd.contracts.requests import LiveSandboxes, LiveTasks
+from sandherd.contracts.requests.worker import AskPeers, PeerList
+from sandherd.contracts.subjects import BY_NAME, Principal
+from sandherd.service.service import Service
+from sandherd.stack.broker import Broker
+from tests.integration.spawner.conftest import Person
+from tests.patience import PATIENCE
+from tests.polling import eventually
+
+Spawn = Callable[..., Service]
+MAD = "mad"
+"""The project of the worker that floods."""
+REQUESTS = {
+    "peers": ("request.spawner.peers", "{}"),
+    "artifacts": ("request.spawner.fetch", '{"artifact": "art-none", "owner": "sbx-none"}'),
+}
+BOUNDED = {"broker denied permission", "reply not sent", "received messages dropped, too many wait"}
+"""Log messages that a request could cause each."""
+pytestmark = [
+    pytest.mark.long,  # on a machine with a load of 35 it takes minutes
+    pytest.mark.timeout(1200),
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+"""nats-py leaves the socket of each refused login to the garbage collector, which says so."""
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    yield
+    gc.collect()
+
+
+@asynccontextmanager
+async def other(herd: Broker, person: Person) -> AsyncIterator[Person]:
+    """A user of the project of the worker that floods."""
+    async with herd.bus(Principal.CLIENT, project=MAD) as bus:
+        someone = Person(bus, eventually, person.home, project=MAD)
+        await someone.listen()
+        yield someone
+
+
+@asynccontextmanager
+async def flood_of(herd: Broker, sandbox: str, kind: str) -> AsyncIterator[asyncio.Task[Any]]:
+    """A program with the worker's credential that floods the spawner; it has begun, and is ended with the block.
+
+    Yields a task with its further output, which ends with the program.
+    """
+    name, document = REQUESTS[kind]
+    subject = BY_NAME[name].fill(project=MAD, sandbox=sandbox)
+    path = herd.credentials(Principal.WORKER, project=MAD, sandbox=sandbox)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.integration.spawner.flooding_requester"),
+        *(herd.url, str(path), f"_INBOX_{sandbox}", subject, document),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        assert await asyncio.wait_for(process.stdout.readline(), PATIENCE) == b"flooding\n"
+        yield (output := asyncio.create_task(process.stdout.read()))
+        await output
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def ask_until(flooding: asyncio.Task[Any], person: Person) -> None:
+    """Send requests of other kinds until the flood has ended, and until each kind was answered.
+
+    On a busy machine those that were sent during the flood may be answered too late: they are repeated.
+    """
+    while not flooding.done():
+        await person.try_task("task-none")
+        await asyncio.sleep(0.05)
+    for request in (LiveTasks(), LiveSandboxes()):
+        await eventually(partial(person._try, request), "a reply after the flood", 3 * PATIENCE)
+
+
+async def peers_of(worker: Bus, project: str, sandbox: str) -> PeerList | None:
+    """A reply to a request of the flooded kind; None if it was dropped, which its requester repeats."""
+    try:
+        return await worker.ask(AskPeers(), project, sandbox=sandbox, timeout=10)
+    except (RequestTimeoutError, NoResponderError):
+        return None
+
+
+async def is_refused(herd: Broker, sandbox: str) -> bool:
+    """Whether the broker refuses the credential with which the worker has flooded."""
+    path = herd.home / "creds" / f"{sandbox}-worker.creds"
+    client = Client()
+    try:
+        await client.connect(
+            herd.url, allow_reconnect=False, inbox_prefix=f"_INBOX_{sandbox}", **Identity.file(path).options()
+        )
+    except (nats.errors.Error, OSError):
+        return True
+    await client.close()
+    return False
+
+
+@pytest.mark.parametrize("kind", REQUESTS)
+async def test_worker_that_floods_with_requests_is_disconnected_and_other_projects_continue(
+    herd: Broker, spawner: Spawn, person: Any, kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its connection is closed, its credential revoked, its task ended; p1 is served and misses no event.
+
+    A task of p1 that was submitted during the flood is completed.
+    """
+    async with spawner(max_sandboxes=6).running(), other(herd, person) as mad:
+        mad_task = await mad.submit(["sleep", "600"])
+        sandbox = (await mad.reaches(mad_task, "running")).sandbox or ""
+        lasting = await person.submit(["sleep", "600"])
+        neighbour = (await person.reaches(lasting, "running")).sandbox
+        async with (
+            herd.bus(Principal.WORKER, project="p1", sandbox=neighbour) as worker,
+            flood_of(herd, sandbox, kind) as flooding,
+        ):
+            task = await person.submit(["true"])
+            await ask_until(flooding, person)
+            assert await flooding == b"closed\n"
+            await eventually(lambda: peers_of(worker, "p1", neighbour), "a reply", 3 * PATIENCE)
+            assert (await person.ended(task)).state == "completed"
+        ended = await mad.ended(mad_task)
+        assert (ended.state, ended.error_type) == ("failed", ErrorType.FLOODING)
+        assert await is_refused(herd, sandbox)
+        after = await person.submit(["true"])
+        assert (await person.ended(after)).state == "completed"
+        assert (await person.task(lasting)).state == "running"
+        await eventually(lambda: {"task.completed"} <= {*person.types(task)} & {*person.types(after)})
+        person.check_sequences()
+    assert person.bus.reconnects == 0
+    lines = capfd.readouterr().err.splitlines()
+    found = [line for line in lines if any(message in line for message in BOUNDED)]
+    assert len(found) < 20, found[:5]
