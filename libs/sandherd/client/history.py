@@ -73,7 +73,7 @@ class HistoryOperations:
             question = requests.AskHistoryArchives(before=page.next_before)
 
     async def restore_history(self, day: date, *, days: int = 7, by: str | None = None) -> "requests.HistoryRestore":
-        """Load a day of the connection's project, or of all, from the archive; it stays for so many days at least.
+        """Load a day of the connection's project, or of all, from the archive; it stays for at least `days` days.
 
         Returns at once: `history_status` shows when it is complete. Takes an operator's credential.
         """

@@ -36,6 +36,7 @@ _RUNTIME: Final = "Check the runtime's engine, cluster or account."
 _REPORT: Final = "Report it with the traceback: it is a defect."
 _HOST: Final = "`sandherd doctor` names what the host lacks."
 _DEAD: Final = "Inspect it with `sandherd dead list`."
+_HISTORY: Final = "Do what `sandherd history status` says."
 _DISK: Final = "Free space on the broker's disk."
 
 MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
@@ -63,11 +64,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("connection not drained, closing", "Messages in transit at the end are redelivered."),
         _warning("connection not closed, aborting", "The broker did not receive what was already written to it."),
         _info("connection lost during close", "Messages in transit at the end are redelivered."),
-        _error(
-            "consumer not responding, rebinding",
-            "A consumer sent no message and no heartbeat; the service subscribes to it again.",
-            _BROKER,
-        ),
+        _error("consumer not responding, rebinding", "No message and no heartbeat came; it is bound anew.", _BROKER),
         _error("consumers not created, retrying", "No message is handled until they exist.", _BROKER),
         _warning("message stored as dead letter", "A message could not be handled and was stored.", _DEAD),
         _error("dead letters dropped", "One source caused too many; they were only counted.", "End its sandbox."),
@@ -107,17 +104,9 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "If it repeats, look for long transactions in Postgres.",
         ),
         _info("day of the history archived", "Its events are in files that were read back and compared."),
-        _error(
-            "day of the history not archived, retrying",
-            "The archive is full or not available, or is not what was written. The day is not dropped.",
-            "Do what `sandherd history status` says.",
-        ),
+        _error("day of the history not archived, retrying", "It is not dropped. The status has the cause.", _HISTORY),
         _info("day of the history restored", "Its events are in the history again, for a limited time."),
-        _error(
-            "day of the history not restored",
-            "A file of the archive is missing, or is not what was written. Nothing was changed.",
-            "Do what `sandherd history status` says, then restore the day again.",
-        ),
+        _error("day of the history not restored", "A file of the archive is missing or wrong.", _HISTORY),
         _warning("restore failed, retrying", "The restore of a day continues later.", "Check Postgres."),
         _info("events of no day deleted", "Their ids are of no day; they were stored longer than `history_days` ago."),
         _warning("retention failed, retrying", "Days that are due are dropped later.", "Check Postgres."),
@@ -368,11 +357,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("event not acknowledged, retrying", "Events wait in the spool.", _BROKER),
         _error("event refused by broker, later events wait", "Events stay in order.", "Compare the versions."),
         _error("events not written to spool", "The sandbox's disk is full or failed.", "Check its disk."),
-        _error(
-            "agent server events not written to spool",
-            "The disk of its sandbox is full or failed.",
-            "Check the sandbox's disk.",
-        ),
+        _error("agent server events not written to spool", "The sandbox's disk is full or failed.", "Check that disk."),
         _error(
             "agent server status file not written",
             "The status of an agent server is not stored.",

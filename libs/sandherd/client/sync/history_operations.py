@@ -72,7 +72,7 @@ class SyncHistoryOperations:
         return self._loop.iterate(self._inner.history_archives)
 
     def restore_history(self, day: date, *, days: int = 7, by: str | None = None) -> HistoryRestore:
-        """Load a day of the connection's project, or of all, from the archive; it stays for so many days at least.
+        """Load a day of the connection's project, or of all, from the archive; it stays for at least `days` days.
 
         Returns at once: `history_status` shows when it is complete. Takes an operator's credential.
         """

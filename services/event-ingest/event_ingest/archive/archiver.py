@@ -33,7 +33,10 @@ from event_ingest.schema import partition_name
 _PORTION: Final = 200
 """Rows of one fetch: documents have up to a megabyte."""
 _ID, _SEQUENCE = COLUMNS.index("id"), COLUMNS.index("stream_sequence")
-_ROWS: Final = f"select {', '.join(COLUMNS)} from {{0}} where project = $1 order by stream_sequence, id"  # noqa: S608
+_ROWS: Final = (
+    f"select {', '.join(COLUMNS)} from {{0}} "  # noqa: S608  # our own names
+    "where project = $1 order by stream_sequence, id"
+)
 
 
 @dataclass

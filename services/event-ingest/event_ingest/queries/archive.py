@@ -83,7 +83,7 @@ async def _store_request(connection: Connection, request: RestoreHistory, projec
 
 
 def _list(store: ArchiveStore, request: AskHistoryArchives, max_rows: int) -> HistoryArchives:
-    """As many days as have at most so many rows, but at least one."""
+    """As many days as have at most `max_rows` rows, but at least one."""
     found: list[ArchivedEvents] = []
     days = [day for day in _days(store) if request.before is None or day < request.before]
     last: date | None = None

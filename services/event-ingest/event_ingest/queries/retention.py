@@ -35,7 +35,10 @@ _HOLDS: Final = (
     "select project, nullif(task, '') as task, reason, held_by, held_at from history_holds order by project, task"
 )
 _PROBLEMS: Final = "select day, problem, since from history_archive_problems order by day limit $1"
-_RESTORES: Final = f"select {RESTORE_COLUMNS} from history_restores order by day, project limit $1"  # noqa: S608
+_RESTORES: Final = (
+    f"select {RESTORE_COLUMNS} from history_restores "  # noqa: S608  # our own names
+    "order by day, project limit $1"
+)
 _HOLD: Final = """
 insert into history_holds as h (project, task, reason, held_by)
 select $1, $2, $3, $4 where (select count(*) from history_holds) < $5
