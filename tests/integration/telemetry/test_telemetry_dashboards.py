@@ -47,7 +47,6 @@ IDLE: Final = {
     "sandherd_spans_spared_total": "there are fewer calls than would be spared",
     "sandherd_history_held_days": "no hold is set, and no day is due",
     "sandherd_history_days_dropped_total": "no day is old enough",
-    "sandherd_history_unarchived_days": "the history has no archive",
     "sandherd_pull_requests": "no task of this herd has a repository",
     "sandherd_rules_disabled_total": "no rule of the monitor fails",
     "sandherd_budgets_exceeded": "this herd has no budgets",
@@ -64,6 +63,7 @@ IDLE: Final = {
 """What is 0 in this herd though nothing is wrong, and why. It is shown as 0, so that its panel is not empty."""
 
 ABSENT: Final = {
+    "sandherd_history_unarchived_days": "the history has no archive",
     "sandherd_forge_requests_remaining": "its series are those of the forges that were asked",
     "sandherd_conductor_published_total": "the conductor has published nothing",
     "sandherd_gateway_request_seconds": "the HTTP API is not used",
