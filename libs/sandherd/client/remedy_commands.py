@@ -13,6 +13,7 @@ REMEDY_COMMANDS: Final = {
     "delete a schedule that is not needed": "schedules delete",
     "delete a secret that is not needed": "secrets delete",
     "fetch branch NAME": "branches fetch NAME",
+    "list the archived days": "history archives",
     "list the branches": "branches list",
     "list the commands of NAME": "events NAME --type agent.exec_started",
     "list the dead letters": "dead list",
@@ -28,6 +29,7 @@ REMEDY_COMMANDS: Final = {
     "revoke a session that is not needed": "tokens revoke",
     "revoke a token that is not needed": "tokens revoke",
     "revoke token NAME": "tokens revoke NAME",
+    "rotate the secret of the webhook": "webhooks rotate",
     "saved commits on branch NAME": "branches show NAME",
     "terminate sandbox NAME": "sandboxes terminate NAME",
 }

@@ -66,7 +66,7 @@ def wanted_commands() -> set[str]:
         "branches": "list show fetch push pr merge delete diff",
         "projects": "list show create set",
         "budgets": "list show grant set",
-        "history": "status hold release verify",
+        "history": "status hold release archives restore verify",
         "schedules": "create list show pause resume trigger delete",
         "identity": "init push",
     }

@@ -31,8 +31,9 @@ FREE: Final = {
 NAMES: Final = {"NAME", "[NAME]", "SANDBOX", "[SANDBOX|TASK]", "TASK", "SANDBOX|TASK", "SANDBOX[:PATH]", "SRC", "DST",
     "EXC", "VARIABLE[=NAME]", "K=V", "APPROVAL", "TYPE", "ERROR", "KIND…", "KIND", "[TASK]…", "[TASK]",
     "BATCH", "PROJECT", "[SANDBOX]"}  # fmt: skip
-OTHERS: Final = {None, "TEXT", "SECONDS", "CURSOR", "DIR", "FILE", "TIME", "NUMBER", "WHEN", "COMMAND…", "PORT",
-    "PATH", "IMAGE", "OS/MACHINE", "VERSION", "-- PROGRAM…", "TOOL", "FIELD=VALUE", "SIZE", "N", "COMMAND", "WORDS",
+OTHERS: Final = {None, "TEXT", "SECONDS", "CURSOR", "DAY", "DAYS", "DIR", "FILE", "TIME", "NUMBER", "WHEN", "COMMAND…",
+    "PORT", "PATH", "IMAGE", "OS/MACHINE", "VERSION", "-- PROGRAM…", "TOOL", "FIELD=VALUE", "SIZE", "N", "COMMAND",
+    "WORDS",
     "DOLLARS", "[LOCAL:]REMOTE…", "URL", "new|all|SEQ|TIME", "GROUP", "KEY=VALUE", "FILE|-", "FIELD", "TIMES", "ZONE",
     "FILE|-- OPTIONS…", "BRANCH", "RULE", "BRANCH|TASK", "ID", "URL|PATH", "LIMITS", "GLOB",
     "DURATION", "ROLE", "PATTERN", "[FILE|-]…", "RULE.THRESHOLD=VALUE"}  # fmt: skip

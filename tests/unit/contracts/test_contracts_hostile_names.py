@@ -61,6 +61,8 @@ NO_NAMES: Final = {
     (r"^[^<>\x00-\x1f\x7f]+$",): "the name of a user, in the trailer of a commit",
     (r"^[^<>@\s\x00-\x1f\x7f]+@[^<>@\s\x00-\x1f\x7f]+$",): "the address of a user, in the trailer of a commit",
     (r"^[0-9a-f]{64}$",): "a digest",
+    (r"^[0-9a-f]{32}$",): "the life of a process, in no subject",
+    (r"^https?://[\x21\x23-\x7e]+$",): "the URL of a webhook, whose address is checked before each request",
     ("^sh[cd]_[a-z0-9-]{1,63}_[A-Za-z0-9_-]{43}$",): "the text of a token or code; in keys its digest stands for it",
     (r"^[a-z][a-z0-9_]{1,39}$",): "a rule, which is compared with those that there are",
     (r"^[A-Za-z0-9+/]+=*$",): "what is sealed",
@@ -80,6 +82,7 @@ NO_PATTERN: Final = {
     "artifact": "compared with the subject, which has to be the sandbox's own",
     "subject": "the same",
     "media_type": "shown, and nothing else",
+    "public_key": "a key of X25519, which the spawner decodes",
 }
 """What has no pattern, by how its name ends, and why: another test sends hostile names there to the real services."""
 FIELDS: Final = string_fields()

@@ -57,6 +57,8 @@ NAMED: dict[str, list[Any]] = {
     "oidc_issuer": ["https://one.example", "https://two.example/realms/a", "http://127.0.0.1:9"],
     "oidc_scopes": [["openid"], ["a", "b"], ["email"]],
     "oidc_grants": [["a=p1:read"], ["a=p1:work", "b c=p2:operate"], ["x=p1:approve"]],
+    "webhook_hosts": [["one.example"], ["one.example", "two.example"], ["three"]],
+    "history_archive": ["/one", "/two/three", "/srv/archive"],
     "runtimes": [["docker"], ["daytona"], ["process"]],
     "forward_env": [["ONE"], ["ONE", "TWO"], ["THREE"]],
     "lfs_hosts": [["one.example"], ["two.example", "three.example"], ["four.example"]],

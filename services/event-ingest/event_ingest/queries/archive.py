@@ -57,9 +57,7 @@ class ArchiveRequests:
             raise ContractError(Code.CONFLICT, f"{request.day} is not over yet, and not archived", field="day")
         if not (await asyncio.to_thread(_manifest, self._checked_store(), request.day)).of(one):
             text = f"the archive has no events of {one or 'any project'} of {request.day}"
-            raise ContractError(
-                Code.NOT_FOUND, text, field="day", remedy="`sandherd history archives` lists what it has"
-            )
+            raise ContractError(Code.NOT_FOUND, text, field="day", remedy="list the archived days")
         async with self._database.reading() as connection:
             stored = await _store_request(connection, request, one)
         self._requested.set()

@@ -56,7 +56,7 @@ class WebhookSecretHandler:
                 await self._secrets.put(project, request.name, found.model_dump_json(), None)
         if found is None:
             problem = f"the secret of the webhook {request.name} in {project} can't be read"
-            remedy = "create another one: `sandherd webhooks rotate`"
+            remedy = "rotate the secret of the webhook"
             raise ContractError(Code.NOT_FOUND, problem, field="name", remedy=remedy)
         return WebhookSecrets(sealed=_sealed(found, request.public_key))
 
