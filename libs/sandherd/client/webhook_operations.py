@@ -72,7 +72,7 @@ class WebhookOperations:
         return (await self.connection.request(request)).webhooks[0]
 
     async def test_webhook(self, name: str) -> "requests.WebhookTested":
-        """Send a signed document of the type `webhook.test` once, and return what came of it."""
+        """Send a signed document of the type `webhook.test` once, and return the response."""
         request = made(requests.SendWebhookTest, name=checked_name(name, "name"))
         return await self.connection.request(request, timeout=_SECONDS)
 

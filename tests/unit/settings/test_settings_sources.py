@@ -52,16 +52,14 @@ STRUCTURED: dict[str, list[Any]] = {
     "remote_api_url": ["https://one.example", "https://two.example/api", "http://three.example:8000"],
 }
 NAMED: dict[str, list[Any]] = {
-    "gateway_hosts": [["one.example"], ["one.example", "two.example"], ["three"]],
+    **dict.fromkeys(("gateway_hosts", "lfs_hosts", "webhook_hosts"), [["a.example"], ["a", "b.example"], ["c"]]),
     "gateway_url": ["https://one.example", "http://localhost:8765", "https://three.example:8443"],
     "oidc_issuer": ["https://one.example", "https://two.example/realms/a", "http://127.0.0.1:9"],
     "oidc_scopes": [["openid"], ["a", "b"], ["email"]],
     "oidc_grants": [["a=p1:read"], ["a=p1:work", "b c=p2:operate"], ["x=p1:approve"]],
-    "webhook_hosts": [["one.example"], ["one.example", "two.example"], ["three"]],
     "history_archive": ["/one", "/two/three", "/srv/archive"],
     "runtimes": [["docker"], ["daytona"], ["process"]],
     "forward_env": [["ONE"], ["ONE", "TWO"], ["THREE"]],
-    "lfs_hosts": [["one.example"], ["two.example", "three.example"], ["four.example"]],
     "repository_hosts": [["one.example"], ["http://two.example:3000"], ["a.example", "b.example:8443"]],
     "forges": [["gitlab=https://a.example"], ["gitea=http://b.example:3000/git"], ["forgejo=https://c.example"]],
     "github_app_id": ["12345", "Iv1.abc", "Iv23li"],

@@ -59,7 +59,7 @@ class SyncWebhookOperations:
         return self._loop.run(lambda: self._inner.replay_webhook(name, start=start, dead_letters=dead_letters))
 
     def test_webhook(self, name: str) -> WebhookTested:
-        """Send a signed document of the type `webhook.test` once, and return what came of it."""
+        """Send a signed document of the type `webhook.test` once, and return the response."""
         return self._loop.run(lambda: self._inner.test_webhook(name))
 
     def delete_webhook(self, name: str) -> WebhookDeleted:

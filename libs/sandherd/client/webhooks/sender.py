@@ -24,7 +24,7 @@ _LONGEST_RETRY: Final = 3600.0
 
 @dataclass(frozen=True)
 class SendResult:
-    """What came of an attempt. `status` is None if there was no response."""
+    """The result of an attempt. `status` is None if there was no response."""
 
     status: int | None
     reason: str

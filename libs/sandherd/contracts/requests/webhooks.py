@@ -151,7 +151,7 @@ class DeleteWebhook(Request[WebhookDeleted]):
 
 
 class WebhookTested(Model):
-    """What came of a test."""
+    """The result of a test."""
 
     accepted: bool
     status: int | None = None
@@ -160,7 +160,7 @@ class WebhookTested(Model):
 
 
 class SendWebhookTest(Request[WebhookTested]):
-    """Send a signed document of the type `webhook.test` once, and return what came of it."""
+    """Send a signed document of the type `webhook.test` once, and return the response."""
 
     Answer: ClassVar[type[BaseModel]] = WebhookTested
     type: ClassVar[str] = "message-relay.test_webhook"
