@@ -52,7 +52,7 @@ STRUCTURED: dict[str, list[Any]] = {
     "remote_api_url": ["https://one.example", "https://two.example/api", "http://three.example:8000"],
 }
 NAMED: dict[str, list[Any]] = {
-    **dict.fromkeys(("gateway_hosts", "lfs_hosts", "webhook_hosts"), [["a.example"], ["a", "b.example"], ["c"]]),
+    **{key: [["a.example"], ["a", "b.example"], ["c"]] for key in ("gateway_hosts", "lfs_hosts", "webhook_hosts")},
     "gateway_url": ["https://one.example", "http://localhost:8765", "https://three.example:8443"],
     "oidc_issuer": ["https://one.example", "https://two.example/realms/a", "http://127.0.0.1:9"],
     "oidc_scopes": [["openid"], ["a", "b"], ["email"]],
