@@ -13,7 +13,7 @@ from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
 
 NOW = datetime.now(UTC)
-CALLER = Caller("p1", "t", "work", "d", NOW + timedelta(hours=1))
+CALLER = Caller("p1", "t", "work", "d", NOW + timedelta(days=1))
 
 
 async def test_client_that_takes_nothing_is_disconnected() -> None:

@@ -49,7 +49,7 @@ class Clock:
     """The time, which passes when a test says so."""
 
     def __init__(self) -> None:
-        self.now = datetime.now(UTC)
+        self.now = SENT
 
     def __call__(self) -> datetime:
         return self.now
