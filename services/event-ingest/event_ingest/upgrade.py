@@ -17,17 +17,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-import asyncpg
-
 from event_ingest import readers
 from event_ingest.database import APPLICATION_NAME, Connection, Fault, classify_error
+from event_ingest.database_sessions import DatabaseHosts, statement_cache
 from event_ingest.migrator import MigrationRefusedError, migrate, pending_migrations, read_migrations
 from event_ingest.schema import ensure_partitions
 from sandherd.contracts.errors import ContractError
 from sandherd.settings import load
 from sandherd.telemetry import logs
 
-_CONNECT_TIMEOUT: Final = 3.0
 _RETRY_INTERVAL: Final = 0.5
 _DEFAULT_WAIT: Final = 60.0
 _CONNECTED: Final = """
@@ -70,13 +68,15 @@ async def _count_older(connection: Connection, last_migration: int) -> int:
 
 
 async def _connect(url: str, timeout: float) -> Connection:
-    deadline = asyncio.get_running_loop().time() + timeout
+    hosts, deadline = DatabaseHosts(url), asyncio.get_running_loop().time() + timeout
     while True:
         try:
-            return await asyncpg.connect(url, timeout=_CONNECT_TIMEOUT, server_settings={"timezone": "UTC"})
+            made: Connection = await hosts.connect(server_settings={"timezone": "UTC"}, **statement_cache(pooled=True))
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             if classify_error(error) is not Fault.UNAVAILABLE or asyncio.get_running_loop().time() > deadline:
                 raise
+        else:
+            return made
         await asyncio.sleep(_RETRY_INTERVAL)
 
 
