@@ -2,7 +2,7 @@
 
     sandherd-event-ingest migrate before|after [--wait SECONDS]
 
-`readers` is in `event_ingest.readers`.
+`readers` is in `event_ingest.readers`, `rebuild` in `event_ingest.rebuild`.
 
 `before` applies what the previous version can run with, before the new code runs; the service does the same when it
 starts. `after` applies all the rest, and waits until no older event-ingest is connected; so does `migrate` alone. Of
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from event_ingest import readers
+from event_ingest import readers, rebuild
 from event_ingest.database import APPLICATION_NAME, Connection, Fault, classify_error
 from event_ingest.database_sessions import DatabaseHosts, statement_cache
 from event_ingest.migrator import MigrationRefusedError, migrate, pending_migrations, read_migrations
@@ -92,6 +92,7 @@ def main(arguments: Sequence[str]) -> int:
         "--wait", type=float, default=_DEFAULT_WAIT, metavar="SECONDS", help="wait for database and older versions [60]"
     )
     readers.add_command(commands)
+    rebuild.add_command(commands)
     options = parser.parse_args(arguments)
     try:
         settings = load().settings
@@ -114,6 +115,8 @@ async def _run(url: str, options: argparse.Namespace) -> str:
         return f"migrated {', '.join(map(str, done))}\n" if done else "up to date\n"
     connection = await _connect(url, _DEFAULT_WAIT)
     try:
+        if options.command == "rebuild":
+            return await rebuild.run_command(connection, options)
         return await readers.run_command(connection, options)
     finally:
         await connection.close()
