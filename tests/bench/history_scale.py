@@ -128,6 +128,7 @@ async def measure(bench: Bench, events: int, samples: int) -> dict[str, float]:
         await build(connection, events, vocabulary)
         found["built_s"] = perf_counter() - began
         found |= {name: float(value) for name, value in dict(await connection.fetchrow(_SIZE)).items()}
+        found |= {"events": events, "bytes_ratio": found["disk"] / found["own"]}
         for name, ask in questions(connection, database, vocabulary, events // EACH).items():
             found[f"{name}_p99_ms"] = latency_of([await _seconds(ask, number) for number in range(samples)]).p99
         batches = batches_of(list(said_events(vocabulary, STORED_AFTERWARDS)))
@@ -175,7 +176,6 @@ def main() -> None:
     given.result.write_text(json.dumps({given.small: small, given.events: large}, indent=2) + "\n")
     for name, value in large.items():
         sys.stdout.write(f"{name:20} {small[name]:16.1f} {value:16.1f} {value / small[name]:8.2f}\n")
-    sys.stdout.write(f"disk / own {small['disk'] / small['own']:.2f} {large['disk'] / large['own']:.2f}\n")
 
 
 if __name__ == "__main__":
