@@ -15,6 +15,7 @@ from event_ingest.database_sessions import (
     DatabaseSettingError,
     check_durability,
     server_settings,
+    session_pool,
     statement_cache,
 )
 from sandherd.contracts.errors import Code, ContractError
@@ -245,22 +246,9 @@ class Database:
             yield
 
     def _pool(self, size: int, timeout: float, settings: Mapping[str, str] = MappingProxyType({})) -> Pool:
-        connect: Any = self._hosts.connect
-        made: Pool = asyncpg.create_pool(
-            connect=connect,
-            min_size=0,
-            max_size=size,
-            command_timeout=timeout + 0.5,
-            max_inactive_connection_lifetime=300,
-            reset=_skip_reset,
-            server_settings=server_settings(self._application_name, timeout, settings, pooled=self._pooled),
-            **statement_cache(pooled=self._pooled),
-        )
+        begun = server_settings(self._application_name, timeout, settings, pooled=self._pooled)
+        made: Pool = session_pool(self._hosts, size, timeout, begun, pooled=self._pooled)
         return made
-
-
-async def _skip_reset(_connection: Any) -> None:
-    """Skips asyncpg's reset, which costs a round trip each time: our connections have no state to reset."""
 
 
 def _describe(error: Exception) -> str:

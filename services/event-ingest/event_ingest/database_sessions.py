@@ -89,6 +89,25 @@ def statement_cache(*, pooled: bool) -> dict[str, Any]:
     return {"statement_cache_size": 0} if pooled else {}
 
 
+def session_pool(hosts: DatabaseHosts, size: int, timeout: float, settings: Mapping[str, str], *, pooled: bool) -> Any:
+    """An asyncpg pool of at most `size` sessions, whose statements end after `timeout` seconds."""
+    connect: Any = hosts.connect
+    return asyncpg.create_pool(
+        connect=connect,
+        min_size=0,
+        max_size=size,
+        command_timeout=timeout + 0.5,
+        max_inactive_connection_lifetime=300,
+        reset=_skip_reset,
+        server_settings=dict(settings),
+        **statement_cache(pooled=pooled),
+    )
+
+
+async def _skip_reset(_connection: Any) -> None:
+    """Skips asyncpg's reset, which costs a round trip each time: our connections have no state to reset."""
+
+
 async def check_durability(connection: Any) -> None:
     """Raises `DatabaseSettingError` if Postgres would confirm what is not on disk."""
     value = await connection.fetchval("select current_setting('synchronous_commit')")
