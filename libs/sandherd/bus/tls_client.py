@@ -29,8 +29,9 @@ class TlsClient(Client):
     def __init__(self, *, tls_required: bool) -> None:
         super().__init__()
         self._tls_required = tls_required
-        self.admits: Callable[[bytes, bytes], bool] | None = None
-        """Whether a received message is handled, by its subject and reply subject. Replace it before subscribing."""
+        self.admits: Callable[[bytes, bytes, int], bool] | None = None
+        """Whether a received message is queued, by its subject, its reply subject and how many of its subscription
+        wait. Replace it before subscribing."""
 
     @property
     def is_tls(self) -> bool:
@@ -66,7 +67,8 @@ class TlsClient(Client):
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         """Called for each message, before its headers are read and it is queued."""
-        if self.admits is None or self.admits(subject, reply):
+        subscription = self._subs.get(sid)
+        if self.admits is None or subscription is None or self.admits(subject, reply, subscription.pending_msgs):
             await super()._process_msg(sid, subject, reply, data, headers)
 
     async def _process_pong(self) -> None:

@@ -24,6 +24,10 @@ SOURCE_RATE: Final = Rate(per_second=500, burst=1_000)
 """Requests of one kind that one sandbox, or the clients of one project, may send."""
 PROJECT_RATE: Final = Rate(per_second=2_000, burst=4_000)
 """Requests of one kind that all sandboxes of a project may send."""
+MANY_UNREAD: Final = 256
+"""Requests of one kind that wait to be decoded, above which the service does not keep up with them."""
+BUSY_RATE: Final = Rate(per_second=20, burst=64)
+"""What is queued of one source while that many wait."""
 MAX_REFUSALS: Final = 16_384
 """Refusals that wait to be sent; beyond them requests are dropped, as the broker takes no more from this connection."""
 _PROJECT_TOKENS: Final = 6
@@ -31,7 +35,7 @@ _PROJECT_TOKENS: Final = 6
 REFUSAL: Final = Reply(
     error=Problem(
         code=Code.BUSY,
-        message=f"more than {SOURCE_RATE.per_second:g} requests of this kind per second of one sandbox or project",
+        message="too many requests of this kind of one sandbox or project, and others wait",
         remedy="retry later, and send fewer requests at a time",
         retry_after_seconds=SOURCE_RATE.burst / SOURCE_RATE.per_second,
     )
@@ -46,6 +50,7 @@ class RequestIntake:
         self._meters = meters
         self._sources = RateLimiter(source)
         self._projects = RateLimiter(project)
+        self._behind = RateLimiter(BUSY_RATE)
         self._refused: list[str] = []
         """Reply subjects of requests that were refused, and whose refusals are not sent yet."""
         self._counts: Counter[bytes] = Counter()
@@ -53,9 +58,12 @@ class RequestIntake:
         self._any = asyncio.Event()
         self._lines = LineLimit()
 
-    def admits(self, subject: bytes, reply: bytes) -> bool:
-        """Whether a request may be queued; otherwise it is refused. Called for each message as it is received."""
-        if self._permits(subject, time.monotonic()):
+    def admits(self, subject: bytes, reply: bytes, unread: int) -> bool:
+        """Whether a request may be queued; otherwise it is refused. Called for each message as it is received.
+
+        `unread` of its kind wait to be decoded.
+        """
+        if self._permits(subject, unread, time.monotonic()):
             return True
         self._counts[subject] += 1
         if reply and len(self._refused) < MAX_REFUSALS:
@@ -63,7 +71,9 @@ class RequestIntake:
         self._any.set()
         return False
 
-    def _permits(self, subject: bytes, now: float) -> bool:
+    def _permits(self, subject: bytes, unread: int, now: float) -> bool:
+        if unread > MANY_UNREAD and not self._behind.admits(subject, now):
+            return False
         if not self._sources.admits(subject, now):
             return False
         tokens = subject.split(b".")

@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sandherd.bus.rate_limit import Rate, RateLimiter
-from sandherd.service.request_intake import RequestIntake
+from sandherd.service.request_intake import MANY_UNREAD, RequestIntake
 from sandherd.telemetry.meters import Meters
 
 ONCE = Rate(per_second=1e-6, burst=3)
@@ -36,12 +36,21 @@ def test_refused_message_costs_its_source_nothing() -> None:
 def test_source_is_a_kind_of_one_sandbox(subject: bytes, admitted: bool) -> None:  # noqa: FBT001  # a parameter
     """A sandbox above its rate is refused this kind; other kinds, sandboxes and projects are not."""
     intake = RequestIntake(Meters(CollectorRegistry()), ONCE, Rate(1e-6, 1_000))
-    assert [intake.admits(peers_of("mad", "sbx-1"), b"") for _ in range(100)].count(True) == 3
-    assert intake.admits(subject, b"") is admitted
+    assert [intake.admits(peers_of("mad", "sbx-1"), b"", 0) for _ in range(100)].count(True) == 3
+    assert intake.admits(subject, b"", 0) is admitted
 
 
 def test_sandboxes_of_a_project_count_together() -> None:
     """Many sandboxes of one project are refused together, and those of a project whose name begins alike are not."""
     intake = RequestIntake(Meters(CollectorRegistry()), ONCE, Rate(1e-6, 10))
-    assert [intake.admits(peers_of("mad", f"sbx-{number}"), b"") for number in range(100)].count(True) == 10
-    assert intake.admits(peers_of("mad2", "sbx-1"), b"")
+    assert [intake.admits(peers_of("mad", f"sbx-{number}"), b"", 0) for number in range(100)].count(True) == 10
+    assert intake.admits(peers_of("mad2", "sbx-1"), b"", 0)
+
+
+def test_service_that_is_behind_queues_little_of_each_source() -> None:
+    """While many requests wait, the next ones of the source that sends most are refused, and those of others queued."""
+    intake = RequestIntake(Meters(CollectorRegistry()))
+    behind = MANY_UNREAD + 1
+    assert sum(intake.admits(peers_of("mad", "sbx-1"), b"", behind) for _ in range(500)) < 500
+    assert intake.admits(peers_of("p1", "sbx-1"), b"", behind)
+    assert intake.admits(peers_of("mad", "sbx-1"), b"", MANY_UNREAD)
