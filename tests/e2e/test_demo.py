@@ -16,7 +16,7 @@ from tests.engines.ordinary_user import OrdinaryUser, ids_of
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "demo.py"
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def ordinary_user() -> Iterator[Callable[[range | None], OrdinaryUser]]:
         user.remove()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be an ordinary user for a while")
 @pytest.mark.parametrize("ids", [ids_of(2), None], ids=["subordinate ids", "none"])
 def test_ordinary_user_runs_the_demo(ordinary_user: Callable[[range | None], OrdinaryUser], ids: range | None) -> None:

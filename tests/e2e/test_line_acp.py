@@ -11,7 +11,7 @@ from tests.e2e.line import HOLD, Line
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.agents,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
 ]
 
 WORK = bubblewrap.INSIDE / "work"

@@ -16,7 +16,7 @@ from tests.models.openai_answers import Answer, Failure, calls, says
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.agents,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
 ]
 
 KEY = "sk-scripted-0123456789"

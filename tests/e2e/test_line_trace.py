@@ -24,7 +24,7 @@ from tests.models.anthropic_answers import calls, says
 from tests.models.ports import DECLARED, endpoints
 from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.e2e, pytest.mark.agents, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.agents, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

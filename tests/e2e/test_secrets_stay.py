@@ -24,7 +24,7 @@ from tests.e2e.leaking import FOUND, forms
 from tests.faults.conftest import eventually
 from tests.live_files import contents_below
 
-pytestmark = [pytest.mark.e2e, pytest.mark.agents, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.agents, pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent
 SCRIPTED_ACP = HERE.parent / "drivers" / "acp" / "scripted_agent.py"

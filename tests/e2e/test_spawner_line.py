@@ -17,7 +17,7 @@ SANDHERD = ROOT / ".venv" / "bin" / "sandherd"
 LARGE = bytes(range(256)) * 2048
 SETTINGS = "max_attempts: 2\nprofiles:\n  small:\n    limits: {memory_mb: 512}\n    env: {KIND: small}\n"
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 Sandherd = Callable[..., "subprocess.CompletedProcess[str]"]
 

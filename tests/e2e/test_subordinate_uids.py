@@ -27,7 +27,7 @@ from tests.preloaded_cli import preloaded
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(os.getuid() != 0, reason="only root can be an ordinary user for a while"),
 ]
 DENIED = "Operation not permitted"

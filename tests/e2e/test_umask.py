@@ -14,7 +14,7 @@ import pytest
 from sandherd.stack import down
 from tests.e2e.line import SANDHERD
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 _PASSING = stat.S_IXOTH
 """Root's home lets the database's own user pass, and list nothing."""
 _READABLE = {"postgres/pg_hba.conf", "postgres/pg_ident.conf"}

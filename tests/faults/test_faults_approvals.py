@@ -19,7 +19,7 @@ from tests.patience import PATIENCE
 
 ECHO = Path(__file__).parents[1] / "drivers" / "scripted" / "echo_driver"
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -46,7 +46,7 @@ from sandherd.stack.control import OtherSizeError, StackStatus, down, status, up
 from tests.faults.conftest import Stack, eventually
 from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 FURTHER_KILLS = int(os.environ.get("SANDHERD_CLUSTER_KILLS", "0"))
 SERVERS = ("nats-1", "nats-2", "nats-3")

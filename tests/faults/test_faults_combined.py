@@ -22,7 +22,7 @@ from sandherd.stack.control import status
 from sandherd_worker.spool_file import scan, segments
 from tests.faults.conftest import Stack, eventually
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 EVENTS = 500
 """What the agent says in each attempt, if it is let; most of it only once it is told to go on."""

@@ -7,7 +7,7 @@ from sandherd.contracts.states import TaskState
 from sandherd.contracts.task_inputs import TaskInput
 from tests.faults.conftest import Stack, eventually
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(900)]
 
 
 async def test_result_is_taken_after_the_spawner_was_killed(stack: Stack) -> None:

@@ -20,7 +20,7 @@ COMPONENTS = ("nats", "postgres", "spawner", "event-ingest", "monitor", "message
 AHEAD = 200
 """How many messages the agent may be ahead of the follower when a fault is injected: it must not be done by then."""
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(900)]
 
 
 async def run(

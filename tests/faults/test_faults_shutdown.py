@@ -16,7 +16,7 @@ from sandherd.contracts.states import SandboxState, TaskState
 from sandherd.stack.control import down, status, up
 from tests.faults.conftest import Stack, eventually, talk, worker_pid
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(900)]
 
 LONG = 1_000_000
 

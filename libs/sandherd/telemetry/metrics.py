@@ -199,7 +199,7 @@ _INGEST: Final = (
         "sandherd_room_given_bytes_total",
         _C,
         "By",
-        "Bytes purged from streams before they are full.",
+        "Bytes purged from streams before they are full: the number of messages times their mean size.",
         (of.PURGED_STREAM,),
     ),
     Metric("sandherd_tokens_total", _C, "{token}", "Tokens that agents have used.", (of.TOKEN,)),

@@ -14,7 +14,7 @@ from typing import Final
 import nats.errors
 import nats.js.errors
 
-from event_ingest.retention_policy import is_nearly_full, limit_pieces, next_purge_sequence
+from event_ingest.retention_policy import estimate_bytes, is_nearly_full, limit_pieces, next_purge_sequence
 from sandherd.bus.errors import BusError
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.contracts.names import FLEET
@@ -61,22 +61,26 @@ class StreamRetention:
         before = fill = await read_fill(self._service.bus, EVENTS)
         if not is_nearly_full(fill):
             return
+        freed = 0
         while (below := next_purge_sequence(fill, await handled(self._service.bus, fill))) is not None:
             self._lease.check()
-            await self._service.bus.ask(PurgeEvents(below=below), FLEET)
+            result = await self._service.bus.ask(PurgeEvents(below=below), FLEET)
+            freed += estimate_bytes(fill, result.messages)
             fill = await read_fill(self._service.bus, EVENTS)
-        self._count(before, fill)
+        self._count(before, fill, freed)
 
     async def purge_artifacts(self) -> None:
         """Purge the oldest pieces of the sandboxes with the most pieces, if there are too many."""
         before = await read_fill(self._service.bus, ARTIFACTS)
         if not is_nearly_full(before):
             return
+        freed = 0
         for (project, sandbox), keep in limit_pieces(await self._count_pieces(), before).items():
             self._lease.check()
             _log.warning("purging oldest artifacts of sandbox", project=project, sandbox=sandbox, kept=keep)
-            await self._service.bus.ask(PurgeArtifacts(sandbox=sandbox, keep=keep), project)
-        self._count(before, await read_fill(self._service.bus, ARTIFACTS))
+            result = await self._service.bus.ask(PurgeArtifacts(sandbox=sandbox, keep=keep), project)
+            freed += estimate_bytes(before, result.messages)
+        self._count(before, await read_fill(self._service.bus, ARTIFACTS), freed)
 
     async def _count_pieces(self) -> Counter[tuple[str, str]]:
         """Number of pieces by sandbox; of the first 100,000 artifacts, as the broker lists no more at once."""
@@ -88,8 +92,7 @@ class StreamRetention:
                 pieces[names["project"], names["sandbox"]] += count
         return pieces
 
-    def _count(self, before: StreamFill, after: StreamFill) -> None:
-        freed = max(0, before.held - after.held)
+    def _count(self, before: StreamFill, after: StreamFill, freed: int) -> None:
         if not freed:
             return  # all that is left is not stored yet, or may not be purged
         self._service.meters.count("sandherd_room_given_bytes_total", freed, stream=before.stream)

@@ -11,6 +11,7 @@ __all__ = [
     "MIN_PIECES",
     "PURGE_STEPS",
     "PURGE_THRESHOLD",
+    "estimate_bytes",
     "is_nearly_full",
     "limit_pieces",
     "next_purge_sequence",
@@ -25,6 +26,14 @@ PURGE_STEPS: Final = 16
 def is_nearly_full(fill: StreamFill) -> bool:
     """Whether it is time to purge."""
     return fill.ratio >= PURGE_THRESHOLD
+
+
+def estimate_bytes(fill: StreamFill, messages: int) -> int:
+    """Bytes of this number of purged messages, by the mean size of those that the stream held before.
+
+    The difference of what it holds before and after would not contain what was published during the purge.
+    """
+    return fill.held * messages // fill.messages if fill.messages else 0
 
 
 def next_purge_sequence(fill: StreamFill, handled: int) -> int | None:

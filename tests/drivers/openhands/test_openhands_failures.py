@@ -10,7 +10,7 @@ from tests.drivers.openhands.conftest import StartOpenHands, appears
 from tests.models.openai import OpenAIModel
 from tests.models.openai_answers import Answer, Call, Failure, Usage, calls
 
-pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]  # a start is seconds of work for a whole core
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]  # a start is seconds of work for a whole core
 
 
 async def test_model_and_tool_failures_end_only_their_turn(openhands: StartOpenHands, model: OpenAIModel) -> None:

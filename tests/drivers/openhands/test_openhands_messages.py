@@ -12,7 +12,7 @@ from tests.drivers.openhands.conftest import StartOpenHands, appears, processes,
 from tests.models.openai import OpenAIModel, Request
 from tests.models.openai_answers import Answer, Call, calls, says
 
-pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]  # a start is seconds of work for a whole core
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]  # a start is seconds of work for a whole core
 
 LATE = {"message": "late", "message_type": "user_message", "content": "Too late.", "expires_at": 1}
 WAIT = "touch began; until test -e go; do sleep 0.02; done; echo over"

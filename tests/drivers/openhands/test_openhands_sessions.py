@@ -20,7 +20,7 @@ from tests.drivers.openhands.conftest import (
 from tests.models.openai import OpenAIModel, Request
 from tests.models.openai_answers import Answer, Call, calls, says
 
-pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]  # a start is seconds of work for a whole core
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]  # a start is seconds of work for a whole core
 
 COST = 100 * INPUT_PRICE + 20 * OUTPUT_PRICE
 STUBBORN = "trap '' INT TERM HUP; touch {}; while true; do sleep 0.1; done"

@@ -12,7 +12,7 @@ from tests.drivers.openhands.conftest import INPUT_PRICE, OUTPUT_PRICE, StartOpe
 from tests.models.openai import OpenAIModel
 from tests.models.openai_answers import Answer, Call, Usage, calls, says
 
-pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]  # a start is seconds of work for a whole core
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]  # a start is seconds of work for a whole core
 
 USAGE = Usage(prompt_tokens=1000, completion_tokens=50, cached_tokens=200)
 TOKENS = {"input_tokens": 800, "output_tokens": 50, "cache_read_tokens": 200, "cache_write_tokens": 0}

@@ -18,7 +18,7 @@ from tests.e2e.docker.conftest import HOLD, at, new_home, ran
 from tests.engines.docker import Engine
 from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.timeout(900)]
 TWICE = f'test "$SANDHERD_ATTEMPT" = 2 && exit 0; echo before; {HOLD}'
 AGAIN = RetryPolicy(max_attempts=2, first_delay_seconds=0)
 

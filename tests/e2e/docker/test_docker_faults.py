@@ -9,7 +9,7 @@ from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.specs import RetryPolicy, SandboxLimits
 from tests.e2e.docker.conftest import HOLD
 
-pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.timeout(900)]
 KILL_WORKER = "kill -9 $(pgrep -f sandherd_worker.main | head -1)"
 
 

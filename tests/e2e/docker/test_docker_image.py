@@ -27,7 +27,7 @@ from tests.engines.registry import Registry
 from tests.patience import PATIENCE
 from tests.preloaded_cli import preloaded_sandherd
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 LARGEST = 60_000_000
 SCRIPTED_ACP = Path(__file__).parents[2] / "drivers" / "acp" / "scripted_agent.py"
 BUSYBOX = "/usr/bin/busybox"

@@ -12,7 +12,7 @@ from sandherd.contracts.specs import RetryPolicy, SandboxLimits
 from tests.e2e.docker.conftest import FORWARDED, HOLD
 from tests.integration.repositories.conftest import commit, git
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 async def test_task_runs_from_submission_to_its_diff(dockered: Any) -> None:

@@ -25,7 +25,7 @@ from tests.patience import PATIENCE
 from tests.preloaded_cli import preloaded_sandherd
 from tests.stored_history import all_stored
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 HOLD: Final = "touch began; until test -e go; do sleep 0.05; done"
 SETTINGS: Final = """
 runtime: kubernetes

@@ -20,7 +20,7 @@ from tests.models.anthropic import AnthropicModel, anthropic_model
 from tests.models.anthropic_answers import calls, says
 from tests.stored_history import all_stored
 
-pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]
 
 SCRIPTED_ACP = Path(__file__).parents[2] / "drivers" / "acp" / "scripted_agent.py"
 KEY = "sk-ant-scripted-key"

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 UV = Path(sys.executable).with_name("uv")
 PROJECTS = ("libs", *sorted(str(path.parent.relative_to(ROOT)) for path in ROOT.glob("services/*/pyproject.toml")))
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 def uv(*words: str | Path) -> None:

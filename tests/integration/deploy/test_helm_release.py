@@ -39,7 +39,7 @@ async def installed(postgres: str) -> AsyncIterator[Installed]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_a_release_works(installed: Installed) -> None:
     """Every probe is answered as it should be, `helm test` tells well from unwell, and a task is done in a pod.
 

@@ -24,7 +24,7 @@ from tests.integration.deploy.charts import ROOT
 from tests.integration.deploy.test_deploy_setting_up import Deployed
 from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1200)]
 MIB = 1024 * 1024
 FOUND_WITHIN = 30.0
 """Seconds until the probes fail; asserted by `make soak`, as it depends on the machine."""

@@ -19,7 +19,7 @@ from tests.engines.certificates import authority, issue
 from tests.patience import PATIENCE
 from tests.preloaded_cli import preloaded_sandherd
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(900)]
 BROKER_FILES = {"cert": "broker.crt", "key": "broker.key", "ca": "ca.crt"}
 
 

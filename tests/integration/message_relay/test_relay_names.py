@@ -18,6 +18,7 @@ from sandherd.contracts.names import new_name
 from sandherd.contracts.subjects import Principal, command_subject
 from tests.integration.message_relay.dying_relay import Killed, Relay
 from tests.integration.message_relay.test_relay_floods import resize
+from tests.patience import PATIENCE
 
 World = Any
 KEY = ("default", "sbx-1")
@@ -201,7 +202,7 @@ async def test_reused_name_is_another_message_when_it_is_free_again(
 
 
 async def until_free(bus: Any, name: str) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while True:
             try:
                 await bus.js.get_last_msg("KV_messages", f"$KV.messages.default.{name}")
@@ -240,7 +241,7 @@ async def other_project_is_served(world: World) -> None:
     )
     async with world.herd.bus(Principal.CLIENT, project="other") as client:
         await client.publish_command(command)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while "mine" not in await world.stored():
             await asyncio.sleep(0.05)
     assert [event["type"] for event in (await world.stored())["mine"]] == ["message.queued"]

@@ -49,7 +49,7 @@ async def kept(own_directory: Path) -> Path:
     return own_directory
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_lost_herd_continues_from_its_backup(postgres_server: PostgresServer, kept: Path) -> None:
     """One task is done, one runs and one waits for it when broker, database and sandboxes are lost.
 

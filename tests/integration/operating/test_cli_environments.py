@@ -21,7 +21,7 @@ from sandherd.stack import down, up
 from tests.integration.operating.forked_commands import Case
 from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1200)]
 
 PROGRAM = "tests.integration.operating.forked_commands"
 NAME = 'jörg "a", 日本'

@@ -17,7 +17,7 @@ import pytest
 
 from tests.engines.private_mounts import PRIVATE_MOUNTS
 
-pytestmark = [pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1200)]
 
 SCRIPT = Path(__file__).parent / "full_home.sh"
 SANDHERD = Path(sys.executable).with_name("sandherd")

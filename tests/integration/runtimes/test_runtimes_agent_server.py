@@ -37,7 +37,7 @@ from tests.live_files import contents_below
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(900)]
 Made = tuple[Callable[[], Awaitable[Provider]], Callable[[], Sequence[int]]]
 """What opens the provider, and the ports of its only box that there is a way to; none of them named: any."""
 

@@ -28,7 +28,7 @@ from tests.integration.spawner.conftest import Person
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]
 SERVING = "sandherd-test-serving:1"
 PYTHON = "/interpreter"
 TOOLCHAINS = "/toolchains"

@@ -15,7 +15,7 @@ from tests.doubles.kubernetes.opening import opened
 from tests.engines.packages import unpacked
 from tests.integration.runtimes.conftest import Boxes
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(900)]
 WEBSOCKETS = 31
 """The minor version from which on commands go over WebSockets; before it was SPDY, which nothing here speaks."""
 

@@ -20,7 +20,7 @@ from tests.doubles.kubernetes.store import ApiError, Json
 from tests.integration.runtimes.clusters import PODS, breaks, change, left, listening, made, pod_of, until
 from tests.integration.runtimes.conftest import Boxes
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 SECRET = "a-secret-4711"
 ADMISSION = {
     'pods "x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true': "label the namespace",

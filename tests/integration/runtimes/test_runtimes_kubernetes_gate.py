@@ -15,7 +15,7 @@ from tests.integration.runtimes.clusters import PODS, breaks, left, made, pod_of
 from tests.integration.runtimes.conftest import WORK, Boxes
 from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 FAIR = 'trap "exit 5" TERM; while :; do sleep 0.05; done'
 
 

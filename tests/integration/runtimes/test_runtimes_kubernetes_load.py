@@ -26,7 +26,7 @@ from tests.integration.runtimes.conftest import Boxes
 from tests.integration.spawner.conftest import Person
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 CHECKS = 120
 """Ten minutes of checks at the default interval."""
 MINUTES = CHECKS * Settings().check_interval / 60

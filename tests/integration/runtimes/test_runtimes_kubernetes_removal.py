@@ -12,7 +12,7 @@ from tests.doubles.kubernetes.store import Json
 from tests.integration.runtimes.clusters import change, left, listening, made, pod_of, until
 from tests.integration.runtimes.conftest import WAITS, Boxes
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 HELD = {"metadata": {"finalizers": ["example.org/audit"]}}
 RELEASED = {"metadata": {"finalizers": None}}
 

@@ -21,7 +21,7 @@ from tests.integration.runtimes.clusters import left, made, pod_of
 from tests.integration.spawner.conftest import Person
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 VERSIONS = ("v1alpha1", "v1beta1")
 
 

@@ -15,7 +15,7 @@ from tests.doubles.kubernetes.opening import opened
 from tests.doubles.kubernetes.store import ApiError
 from tests.integration.runtimes.conftest import Boxes
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 SLOW = ApiError(504, "Timeout", "the server was unable to return a response in the time allotted")
 
 

@@ -8,7 +8,7 @@ from tests.doubles.kubernetes.cluster import Cluster
 from tests.integration.runtimes.clusters import listening, made, pod_of, until
 from tests.integration.runtimes.conftest import Boxes
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

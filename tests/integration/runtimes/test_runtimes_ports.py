@@ -25,7 +25,7 @@ from tests.doubles.remote.opening import remote
 from tests.integration.runtimes.conftest import Boxes
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(900)]
 
 
 @pytest.fixture

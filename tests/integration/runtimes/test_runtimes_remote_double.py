@@ -20,7 +20,7 @@ from tests.integration.runtimes.conftest import Boxes
 from tests.late_commands import ran_out_of_time
 from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(900)]
 QUIET = {
     "OH_ENABLE_VSCODE": "0",
     "OH_PRELOAD_TOOLS": "0",

@@ -18,7 +18,7 @@ from tests.live_files import contents_below
 from tests.polling import eventually
 
 EDITS = ["/bin/sh", "-c", "printf 'one\\nTWO\\n' > notes.txt; until [ -e go ]; do sleep 0.05; done"]
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(900)]
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from tests.integration.spawner.entry_paths import assert_confined, check_code
 from tests.live_files import holding
 from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.agents, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]
 SECONDS = 150
 
 

@@ -77,7 +77,7 @@ async def flood(client: Client, subject: str, body: bytes = JUNK) -> None:
             while not client.is_closed:
                 for _ in range(500):
                     await client.publish(subject, body)
-                await client.flush(timeout=20)
+                await client.flush(timeout=PATIENCE)
                 sent += 500
                 await asyncio.sleep(0 if sent < BURST else 0.05)
 

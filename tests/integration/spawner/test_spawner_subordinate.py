@@ -17,7 +17,7 @@ from spawner.runtimes.sandbox_users import SandboxUsers, refuses_owners
 from tests.engines.ordinary_user import ROOT, OrdinaryUser, ids_of
 
 pytestmark = [
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(os.getuid() != 0, reason="only root can be an ordinary user for a while"),
 ]
 PROGRAM = Path(__file__).with_name("ordinary_spawner.py")

@@ -15,7 +15,7 @@ import pytest
 from tests.engines.private_mounts import PRIVATE_MOUNTS
 from tests.patience import PATIENCE
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 PROGRAM = "tests.integration.stack.filled_postgres"
 RESUMED_WITHIN = 30

@@ -21,7 +21,7 @@ from sandherd.stack.disk_space import (
 from tests.engines.private_mounts import PRIVATE_MOUNTS
 from tests.engines.small_disk import small_disk
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 SCRIPT = Path(__file__).parent / "small_home.sh"
 SANDHERD = Path(sys.executable).with_name("sandherd")

@@ -20,7 +20,7 @@ from sandherd.stack.cluster import size_of
 from tests.patience import PATIENCE
 from tests.preloaded_cli import preloaded_sandherd
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from sandherd.stack import Phase, down, status, up
 from tests.patience import PATIENCE
 from tests.preloaded_cli import preloaded_sandherd
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

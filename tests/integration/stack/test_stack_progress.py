@@ -15,7 +15,7 @@ import pytest
 from sandherd.stack import down
 from tests.terminals import ERASED, left_on_screen, on_terminal
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 PROGRAM = """
 from sandherd.cli import activity, main

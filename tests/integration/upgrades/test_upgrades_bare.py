@@ -87,7 +87,7 @@ async def probed(home: Path) -> None:
         assert await asked.read_health({"sandherd"}) == {"sandherd": "ok"}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_herd_of_the_last_release_continues_after_an_upgrade(old: Path, home: Path) -> None:
     """After the documented steps keys, streams and history are there, and tasks run."""
     down, install, up, doctor = steps("On this machine")

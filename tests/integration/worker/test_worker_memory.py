@@ -13,7 +13,7 @@ from spawner.runtimes.limits import GroupLimits
 from tests.integration.worker.conformance.acts import Run, Say
 from tests.integration.worker.conformance.adapters import Acp
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 LIMIT = 192 * 1024 * 1024
 HOARD = "held = bytearray(400 << 20)"

@@ -9,6 +9,7 @@ from event_ingest.retention_policy import (
     GOAL,
     MIN_PIECES,
     PURGE_THRESHOLD,
+    estimate_bytes,
     is_nearly_full,
     limit_pieces,
     next_purge_sequence,
@@ -93,3 +94,9 @@ def test_only_streams_that_refuse_are_reported_as_full() -> None:
         "EVENTS is 90% full; a full stream accepts no messages, and its publishers wait"
     )
     assert remark([replace(near, stream="OUTPUT", refuses=False)]) is None
+
+
+def test_purged_bytes_are_those_of_the_purged_messages() -> None:
+    """What is published during a purge is not subtracted from what it has freed; an empty stream frees nothing."""
+    assert estimate_bytes(StreamFill("EVENTS", 2000, 2000, 20, 1, 20, refuses=True), 5) == 500
+    assert estimate_bytes(StreamFill("EVENTS", 0, 2000, 0, 1, 0, refuses=True), 0) == 0

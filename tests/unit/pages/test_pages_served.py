@@ -101,7 +101,7 @@ def test_sources_contain_no_html_of_others_and_no_inline_style() -> None:
     assert '"resolved"' not in lock, "the lock names a registry: run npm with the .npmrc of the folder"
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_units_of_the_pages() -> None:
     """The tests of the stores and folds, beside their sources, and the types of all components."""
     npm = shutil.which("npm")

@@ -20,7 +20,7 @@ from tests.integration.spawner.network.listeners import ABSTRACT
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 HOST = ("127.0.0.1", "127.0.0.2", "::1", "0.0.0.0", "::", "10.99.0.1", OWN, "fd99::1", "localhost")
 WAYS = (

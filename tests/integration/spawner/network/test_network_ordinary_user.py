@@ -21,7 +21,7 @@ from spawner.runtimes.run_files import Run
 from tests.integration.spawner.network.conftest import PRELUDE
 from tests.integration.spawner.network.internet import PUBLIC, PUBLIC6, Internet
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 USER: Final = 54_321
 PYTHON: Final = "/usr/bin/python3"

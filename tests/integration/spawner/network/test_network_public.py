@@ -13,7 +13,7 @@ from tests.integration.spawner.network.conftest import Sandbox, inside
 from tests.integration.spawner.network.internet import OTHER, PUBLIC, PUBLIC6, Internet
 from tests.integration.spawner.network.world import BLOCK
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 async def test_internet_is_reachable_by_name_and_address(sandbox: Sandbox) -> None:

@@ -11,7 +11,7 @@ from sandherd_worker.exits import ExitCode
 from tests.integration.worker.conformance.acts import Run
 from tests.integration.worker.conformance.adapters import Adapter
 
-pytestmark = [pytest.mark.agents, pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.agents, pytest.mark.faults, pytest.mark.timeout(900)]
 
 HIDES = "env -i setsid /bin/sh -c 'echo $$ >hidden; exec sleep 4715' &"
 SPAWNS = f"(setsid sleep 4715 &); ({HIDES}); until test -s hidden; do sleep 0.05; done; touch began; sleep 4715"

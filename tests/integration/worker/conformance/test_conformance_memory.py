@@ -13,7 +13,7 @@ from tests.integration.worker.conformance.acts import Run
 from tests.integration.worker.conformance.adapters import Adapter
 from tests.integration.worker.conformance.groups import AMPLE, Group
 
-pytestmark = [pytest.mark.agents, pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.agents, pytest.mark.faults, pytest.mark.timeout(900)]
 
 ROOM: Final = 256 << 20
 """How much the greedy command may take before the kernel has to kill, in bytes.

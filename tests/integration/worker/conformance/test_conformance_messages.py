@@ -10,7 +10,7 @@ from sandherd_worker.exits import ExitCode
 from tests.integration.worker.conformance.acts import Hear, Recall, Run, Say
 from tests.integration.worker.conformance.adapters import Adapter
 
-pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]
 
 HOLD = "touch began; until test -e go; do sleep 0.05; done"
 

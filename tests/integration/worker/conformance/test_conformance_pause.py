@@ -13,7 +13,7 @@ from tests.integration.worker.conformance.acts import Run, Say
 from tests.integration.worker.conformance.adapters import Adapter
 from tests.integration.worker.conformance.groups import Group
 
-pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]
 
 HOLD = "touch began; until test -e go; do sleep 0.05; done; echo over"
 

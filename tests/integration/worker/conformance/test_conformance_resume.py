@@ -14,7 +14,7 @@ from sandherd_worker.exits import ExitCode
 from tests.integration.worker.conformance.acts import Edit, Recall, Run, Say
 from tests.integration.worker.conformance.adapters import Adapter
 
-pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]
 
 SECRET = "correct-horse-battery"
 NEW = {"b": "new\n"}

@@ -10,7 +10,7 @@ from sandherd_worker.exits import ExitCode
 from tests.integration.worker.conformance.acts import Edit, Run, Say
 from tests.integration.worker.conformance.adapters import KINDS, Adapter
 
-pytestmark = [pytest.mark.agents, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]
 
 PLAIN, AWKWARD = "correct-horse-battery", 'pÿthon "staple" \\ one'
 
