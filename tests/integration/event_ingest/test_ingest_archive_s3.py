@@ -65,9 +65,7 @@ async def problem(days: OldDays) -> str:
     return str(await days.connection.fetchval("select problem from history_archive_problems where day = $1", days.old))
 
 
-async def test_day_is_archived_in_s3_and_restored_to_the_letter(
-    days: OldDays, network: S3Network, script: Any
-) -> None:
+async def test_day_is_archived_in_s3_and_restored_to_the_letter(days: OldDays, network: S3Network, script: Any) -> None:
     """A late event of a restored day is in a further file; nothing is archived twice, or left."""
     await fill(days, script)
     archive = store(network)

@@ -79,9 +79,7 @@ class Bucket:
 
         def send(content: Content) -> None:
             with self._errors(key):
-                obstore.put(
-                    self._client, key, content, chunk_size=PART_BYTES, max_concurrency=_CONCURRENT_PARTS
-                )
+                obstore.put(self._client, key, content, chunk_size=PART_BYTES, max_concurrency=_CONCURRENT_PARTS)
 
         upload = Upload(send)
         try:
@@ -139,13 +137,16 @@ class _ObjectReader(io.RawIOBase):
 
 
 def _connect(place: S3Place) -> Client:
-    keys: Any = {"access_key_id": place.access_key_id, "secret_access_key": place.secret_access_key}
+    chosen: Any = {
+        "prefix": place.prefix,
+        "endpoint": place.endpoint,
+        "access_key_id": place.access_key_id,
+        "secret_access_key": place.secret_access_key,
+    }
     return Client(
         place.bucket,
-        prefix=place.prefix or None,
         region=place.region,
-        **({} if place.endpoint is None else {"endpoint": place.endpoint}),
-        **({} if place.access_key_id is None else keys),
+        **{name: value for name, value in chosen.items() if value},
         client_options={
             "allow_http": place.endpoint is not None and place.endpoint.startswith("http://"),
             "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
@@ -159,7 +160,7 @@ def _connect(place: S3Place) -> Client:
 
 
 def _described(error: Exception, what: str, url: str) -> ArchiveError:
-    """An error of obstore, by the store's code and status. Its own text has requests and replies, which are not logged."""
+    """An error of obstore, by the store's code and status: its own text has requests and replies, and is not logged."""
     text = str(error)
     code, status = _first(_CODE, text), _first(_STATUS, text)
     if isinstance(error, FileNotFoundError) and code != "NoSuchBucket":

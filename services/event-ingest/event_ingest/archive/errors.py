@@ -21,10 +21,9 @@ class ArchiveFault(StrEnum):
 
 _REMEDIES: Final = {
     ArchiveFault.FULL: "free space in the archive, or enlarge it; it is tried again each minute",
-    ArchiveFault.UNREACHABLE: "make SANDHERD_HISTORY_ARCHIVE available and writable to event-ingest; it is tried again each "
-    "minute",
-    ArchiveFault.DENIED: "check SANDHERD_S3_ACCESS_KEY_ID, SANDHERD_S3_SECRET_ACCESS_KEY and SANDHERD_S3_REGION, and permit "
-    "the key to list, read, write and delete objects there",
+    ArchiveFault.UNREACHABLE: "make SANDHERD_HISTORY_ARCHIVE available and writable to event-ingest",
+    ArchiveFault.DENIED: "check SANDHERD_S3_ACCESS_KEY_ID, its secret and SANDHERD_S3_REGION, and permit the key to "
+    "list, read, write and delete objects there",
     ArchiveFault.MISSING: "restore the file from a backup of the archive",
     ArchiveFault.WRONG_DIGEST: "restore the file from a backup of the archive: it is not what was written",
     ArchiveFault.INVALID: "restore the file from a backup of the archive, or upgrade if a later version has written it",

@@ -1,4 +1,4 @@
-"""Where an archive is: a folder for each day, with the files of projects and a manifest, in one of two kinds of store."""
+"""Where an archive is: folders of days with the files of projects and a manifest, in one of two kinds of store."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
