@@ -51,6 +51,10 @@ for _ in sys.stdin:
 """
 """For each line of its input: the retention of event-ingest as it composes it, in a process of its own, of which the id
 is written, and then the status. All have the same modules, whose import takes most of the time of a start."""
+_LOCKS = """
+select count(*) from pg_locks join pg_database on pg_database.oid = database
+where locktype = 'advisory' and datname = current_database()
+"""
 STEPS = (
     (Fault.HELD_REPLY, "GET manifest.json"),
     (Fault.HELD, "PUT default"),
@@ -132,6 +136,12 @@ async def kill_at(process: Process, network: S3Network, days: OldDays, fault: Fa
     child = await start(process)
     assert await asyncio.to_thread(network.held.wait, PATIENCE), (request, network.requests)
     await kill(process, child)
+    await eventually(lambda: is_free(days), "Postgres has noticed the end of the process", PATIENCE)
+
+
+async def is_free(days: OldDays) -> bool:
+    """Whether another process may archive at once, and not only a minute later."""
+    return not await days.connection.fetchval(_LOCKS)
 
 
 def archived(network: S3Network, days: OldDays) -> list[Any]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import obstore
 from obstore.exceptions import BaseError
@@ -19,9 +19,6 @@ from obstore.store import S3Store as Client
 from event_ingest.archive.errors import ArchiveError, ArchiveFault
 from event_ingest.archive.s3_place import S3Place
 from event_ingest.archive.upload import PART_BYTES, Content, Upload
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 _BUFFER_BYTES: Final = 4 * 1024 * 1024
 """How much of an object is read at least with one request."""
@@ -117,15 +114,12 @@ class _ObjectReader(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._place
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
         self._place = max(0, origin + offset)
         return self._place
 
-    def readinto(self, buffer: "WriteableBuffer") -> int:
+    def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
         end = min(self._place + len(view), self._size)
         if self._place >= end:
