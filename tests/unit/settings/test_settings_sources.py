@@ -267,16 +267,8 @@ BAD |= {"daytona_api_key": "a key", "daytona_jwt_token": "a token", "daytona_api
 BAD |= {"github_app_id": "an App", "github_token": "a token"}
 BAD |= {name: "a name" for name in NAMES if name.startswith("daytona_") and name.rpartition("_")[2] in _NAMING}
 """A text that is no value of the setting, where there is such a text."""
-TAKES_ANY = {
-    "credentials",
-    "database_url",
-    "forge_tokens",
-    "gateway_host",
-    "gateway_port_file",
-    "signing_key",
-    "toolchains",
-}
-TAKES_ANY |= {"gateway_webhook_secrets", "git_credentials", "sandbox_nats_cert", "sandbox_nats_key"}
+TAKES_ANY = {"credentials", "database_url", "forge_tokens", "gateway_host", "gateway_port_file", "signing_key"}
+TAKES_ANY |= {"gateway_webhook_secrets", "git_credentials", "sandbox_nats_cert", "sandbox_nats_key", "toolchains"}
 TAKES_ANY |= {"github_app_key", "home", "http_host", "http_port_file", "identity_dir", "kubernetes_config"}
 TAKES_ANY |= {"oidc_client_id", "oidc_client_secret_file", "oidc_groups_claim", "otlp_endpoint", "pull_request_body"}
 TAKES_ANY |= {"pull_request_labels", "pull_request_title", "remote_command", "repository_approval", "sandbox_nats_ca"}
