@@ -114,7 +114,7 @@ class S3Network:
 def serving_s3(folder: Path) -> Iterator[str]:
     """The URL of a server that has one bucket, and stores it in a folder."""
     node, packages = node_with(S3)
-    command = [node, packages / "serve.mjs", folder, BUCKET]
+    command = [node, str(packages / "serve.mjs"), str(folder), BUCKET]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         port = process.stdout.readline().strip()

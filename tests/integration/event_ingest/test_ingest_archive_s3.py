@@ -1,6 +1,6 @@
 """Days are archived in a store with the API of S3, and restored from it, also when it fails as S3 does."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import date
 from functools import partial
 from typing import Any
@@ -88,6 +88,11 @@ async def test_day_is_archived_in_s3_and_restored_to_the_letter(days: OldDays, n
     assert archive.delete_unlisted(archive.manifest(days.old)) == []
 
 
+def failing(fault: Fault, beginning: str) -> Callable[[str], Fault | None]:
+    """Requests that begin so fail."""
+    return lambda request: fault if request.startswith(beginning) else None
+
+
 FAULTS = (
     (Fault.DENIED, "GET", "AccessDenied; check SANDHERD_S3_ACCESS_KEY_ID"),
     (Fault.DENIED, "PUT default", "AccessDenied"),
@@ -105,7 +110,7 @@ async def test_s3_that_fails_drops_nothing(days: OldDays, network: S3Network, sc
     """However a request fails: the day stays, its problem names the reason, and afterwards it is archived once."""
     await fill(days, script)
     for fault, of, text in FAULTS:
-        network.fault = lambda request, fault=fault, of=of: fault if request.startswith(of) else None
+        network.fault = failing(fault, of)
         seconds = _SHORT if fault is Fault.SILENT else PATIENCE
         await days.run(archive=store(network, request_seconds=seconds))
         assert await days.has(days.old), (fault, of)
@@ -158,7 +163,7 @@ async def test_damaged_object_is_not_restored(days: OldDays, network: S3Network,
     assert await fault_of_restore(days, archive) is ArchiveFault.MISSING
     with archive.created(days.old, name) as file:
         file.write(content)
-    network.fault = lambda request: Fault.CUT if request == f"GET {name}" else None
+    network.fault = failing(Fault.CUT, f"GET {name}")
     assert await fault_of_restore(days, archive) is ArchiveFault.UNREACHABLE
     assert not await days.has(days.old)
     network.fault = lambda request: None
@@ -189,7 +194,7 @@ def test_large_object_is_sent_in_parts_and_abandoned_as_a_whole(network: S3Netwo
     assert sum(request.startswith("PUT") for request in network.requests) == len(pieces) // 2
     with pytest.raises(ZeroDivisionError):
         write("b.parquet", fails=True)
-    network.fault = lambda request: Fault.BUSY if request == "PUT c.parquet" else None
+    network.fault = failing(Fault.BUSY, "PUT c.parquet")
     with pytest.raises(ArchiveError):
         write("c.parquet")
     network.fault = lambda request: None

@@ -48,10 +48,7 @@ STRUCTURED: dict[str, list[Any]] = {
     **{name: [True, True, True] for name in ("conflict_follow_up", "remote_pause_on_close", "share_mirrors")},
     "remote_runtime_class": ["sysbox", "gvisor", "sysbox"],
     "traced_requests": [0.0, 0.5, 1.0],
-    **{
-        key: ["http://one:43", "https://two.example", "http://c:4/d"]
-        for key in ("s3_endpoint", "sandbox_otlp_endpoint")
-    },
+    **{key: ["http://one:43", "https://two", "http://c:4/d"] for key in ("s3_endpoint", "sandbox_otlp_endpoint")},
     "remote_api_url": ["https://one.example", "https://two.example/api", "http://three.example:8000"],
 }
 NAMED: dict[str, list[Any]] = {
