@@ -38,7 +38,7 @@ class HistoryArchives(Model):
     """A page of the archive, the newest day first."""
 
     location: Text
-    """The directory."""
+    """The directory, or the place in S3."""
     archives: Annotated[list[ArchivedEvents], Field(max_length=MAX_ARCHIVED_PROJECTS)] = Field(default_factory=list)
     next_before: date | None = None
     """The `before` of the next page; None: there are no more days."""
