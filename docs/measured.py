@@ -14,7 +14,7 @@ ALSO: Final = (
     *("spawn.start", "queue.throughput", "message.delivery"),
     *("monitor.decision", "monitor.takeover", "monitor.memory"),
 )
-RATIOS: Final = ("monitor.rate", "monitor.cost")
+RATIOS: Final = ("monitor.rate", "monitor.fold", "monitor.cost")
 """Figures whose ratio to their baseline is shown."""
 
 

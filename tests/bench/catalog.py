@@ -147,7 +147,7 @@ GROUPS: Final = (
     ),
     Group(
         "monitor", "the monitor's rules, and how soon it acts", "tests.bench.judging:measure",
-        _figures("monitor", "events/s", "rate", **_RATES) + _figures("monitor", "µs/event", "cost")
+        _figures("monitor", "events/s", "rate", "fold", **_RATES) + _figures("monitor", "µs/event", "cost")
         + _figures("monitor", "KiB/sandbox", "memory") + _figures("monitor", "ms", "decision", "takeover"),
     ),
     Group(

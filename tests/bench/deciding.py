@@ -49,7 +49,7 @@ async def measure(recorder: Recorder) -> None:
         broker = Broker(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deciding-"))))
         stack.push_async_callback(broker.stop)
         await broker.start()
-        bus = await stack.enter_async_context(_everything(broker))
+        bus = await stack.enter_async_context(stream_admin(broker))
         await stack.enter_async_context(_load(bus))
         replicas = Replicas(broker, bus)
         stack.push_async_callback(replicas.stop)
@@ -62,7 +62,7 @@ async def measure(recorder: Recorder) -> None:
 
 
 @asynccontextmanager
-async def _everything(broker: Broker) -> AsyncIterator[Bus]:
+async def stream_admin(broker: Broker) -> AsyncIterator[Bus]:
     """A connection that may publish as every sandbox, and read every stream."""
     path = broker.home / "creds" / "bench.creds"
     everything = Permissions(publish=(">",), subscribe=(">",))

@@ -1,6 +1,7 @@
 """What the monitor's rules cost, by the processor's own clock.
 
-Events are read, folded, and what they changed is judged, as the watch does it, without a broker. Every sandbox has the
+Events are read, folded, and what they changed is judged, as the watch does it; `monitor.rate` with a real broker, the
+others without one. Every sandbox has the
 same history: calls with results of 1.5 KB, half of them repeated, and others.
 """
 
@@ -8,6 +9,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from monitor.event_decoder import read
@@ -17,11 +19,13 @@ from monitor.main import collect_rarely
 from monitor.urgency import is_urgent
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EVENTS
-from tests.bench import deciding
+from tests.bench import deciding, reading
 from tests.bench.recorder import Recorder
 
 FEW: Final = 100
 MANY: Final = 10_000
+_READ: Final = 300
+"""Sandboxes whose events are read from a broker."""
 _ROUNDS: Final = 12
 _SHORT: Final = 2
 """Rounds of the history with many sandboxes, whose events have to fit in memory."""
@@ -73,14 +77,19 @@ def _read(documents: list[tuple[str, bytes]]) -> list[ObservedEvent]:
     return [seen for seen in found if seen is not None]
 
 
+def _judge(herd: Herd, seen: ObservedEvent) -> None:
+    """Fold an event, and judge what it has changed, as the monitor does when it reads it."""
+    before = herd.live.get((seen.project, seen.entity))
+    state = herd.fold(seen)
+    if state is not None:
+        is_urgent(before, state, seen, herd.rules)
+
+
 def _fold(events: list[ObservedEvent]) -> Herd:
-    """A herd after these events, each judged as the monitor does when it reads it."""
+    """A herd after these events."""
     herd = Herd()
     for seen in events:
-        before = herd.live.get((seen.project, seen.entity))
-        state = herd.fold(seen)
-        if state is not None:
-            is_urgent(before, state, seen, herd.rules)
+        _judge(herd, seen)
     return herd
 
 
@@ -106,11 +115,15 @@ def _bytes(documents: list[tuple[str, bytes]]) -> int:
 
 
 async def measure(recorder: Recorder) -> None:
-    """CPU to read, fold and judge beside reading only; the same with many sandboxes beside few; memory of a sandbox."""
+    """CPU to read, fold and judge beside reading only; the same with many sandboxes beside few; memory of a sandbox.
+
+    `monitor.fold` has no broker: decoding, folding and judging beside decoding only.
+    """
     collect_rarely()  # as the service does
-    for _ in recorder.each("monitor.rate"):
-        reading, folding = _read_cost(1000), _fold_cost(1000, _ROUNDS)
-        recorder.add("monitor.rate", 1 / (reading + folding), 1 / reading)
+    await reading.measure(recorder, _documents(_READ), lambda: partial(_judge, Herd()))
+    for _ in recorder.each("monitor.fold"):
+        decoding, folding = _read_cost(1000), _fold_cost(1000, _ROUNDS)
+        recorder.add("monitor.fold", 1 / (decoding + folding), 1 / decoding)
     for _ in recorder.each("monitor.cost"):
         many, few = (_fold_cost(sandboxes, _SHORT) for sandboxes in (MANY, FEW))
         recorder.add("monitor.cost", many * 1e6, few * 1e6)

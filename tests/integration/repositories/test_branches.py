@@ -19,16 +19,13 @@ from sandherd.client.herd import Herd
 from sandherd.client.repositories.source import RepositorySource
 from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.envelope import wrap
-from sandherd.contracts.errors import Code
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.access import AgentBranchSaved
 from sandherd.contracts.repositories import ProjectRepository, Repository
 from sandherd.contracts.requests import (
     BranchView,
-    DeleteBranch,
     ListBranches,
     ProjectDefaults,
-    PushBranch,
     SetProject,
 )
 from sandherd.contracts.subjects import Principal
@@ -189,32 +186,6 @@ def test_no_part_uses_the_temporary_folder() -> None:
     for file in Path(repositories.__file__).parent.glob("*.py"):
         for call in re.findall(r"tempfile\.\w+\((.*)\)", file.read_text()):
             assert "dir=" in call, file.name
-
-
-async def test_paths_to_approve_are_not_pushed_before(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
-) -> None:
-    """A changed workflow is not pushed until a person approves it, for exactly that commit."""
-    async with spawner().running():
-        task = await person.submit(WAITS, repository=repository)
-        sandbox = str((await person.reaches(task, "running")).sandbox)
-        view = await reaches(person, task, lambda _: True)
-        clone = clone_on(upstream, tmp_path / "sandbox", view.branch)
-        made = commit(clone, {".GitHub/workflows/ci.yml": "on: push\n"})
-        await AgentsClone(herd, clone, sandbox).save(view.branch, view.base_commit)
-        refused = await reaches(person, task, lambda found: bool(found.approve))
-        assert refused.approve == [".GitHub/workflows/ci.yml"]
-        assert upstream.head(view.branch) == ""
-        request = PushBranch(branch=view.id, approved_commit=upstream.first)
-        with pytest.raises(RefusedError) as other:
-            await person.bus.ask(request, "p1", timeout=PATIENCE)
-        assert other.value.problem.code is Code.CONFLICT
-        await person.bus.ask(PushBranch(branch=view.id, approved_commit=made), "p1", timeout=PATIENCE)
-        await reaches(person, task, lambda found: found.pushed_commit == made)
-        assert upstream.head(view.branch) == made
-        await person.bus.ask(DeleteBranch(branch=view.id), "p1", timeout=PATIENCE)
-        await reaches(person, task, lambda found: found.state == "deleted")
-    assert upstream.head(view.branch) == ""
 
 
 @pytest.mark.parametrize("forged", [{"claimed": "f" * 40}, {"cut": 60}], ids=["another commit", "damaged"])

@@ -307,13 +307,13 @@ def deleted_remotely(record: BranchRecord, pushed: str, now: datetime, *, merged
     """The branch whose remote branch, last at `pushed`, was deleted; the same if it was pushed by now.
 
     It is pushed anew if what was pushed is `merged`, if the pull request is open or merged, as forges delete its branch
-    then, or if a user requests the push after one that was refused.
+    then, or if a user requests the push: after one that was refused, or of the commit that was pushed.
     """
     if record.pushed != pushed:
         return record
     anew = record.model_copy(update={"pushed": None, "tried": None, "tried_before": (), "updated_at": now})
     shown = record.pull.shown if record.pull else None
-    requested = (record.problem or "").startswith(_NOT_PUSHED)
+    requested = record.commit == pushed or (record.problem or "").startswith(_NOT_PUSHED)
     if merged or requested or (shown is not None and shown.state != "closed"):
         return anew
     reason = f"the repository's {record.remote_branch} was deleted; `sandherd branches push {record.branch}` creates it"

@@ -22,10 +22,8 @@ class PushStep:
     async def push(self, record: BranchRecord) -> Decide:
         """Push the commit of the record. Raises `GitError` if that may succeed later."""
         now = self._live.now()
-        if record.pushed == record.commit:
-            return partial(decisions.pushed, commit=record.commit, now=now)
         try:
-            decide = await self._before(record)
+            decide = await (self._again(record) if record.pushed == record.commit else self._before(record))
             if decide is not None:
                 return decide
             await self._mirrors.push(self._mirrors.of(record.project, record.repository), record)
@@ -36,6 +34,11 @@ class PushStep:
             return await self._refused(record, error)
         self._live.meters.count("sandherd_branch_steps_total", step="push", outcome=DONE)
         return partial(decisions.pushed, commit=record.commit, now=now)
+
+    async def _again(self, record: BranchRecord) -> Decide:
+        """The decision if a user requests a push of what was pushed: the remote branch may be gone or elsewhere now."""
+        pushed = partial(decisions.pushed, commit=record.commit, now=self._live.now())
+        return await self._after_conflict(record) or pushed
 
     async def _before(self, record: BranchRecord) -> Decide | None:
         """The decision that prevents or precedes the push; None: the branch may be pushed."""
