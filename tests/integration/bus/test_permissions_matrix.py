@@ -18,7 +18,6 @@ from sandherd.bus.identity.claims import CLAIMS_INBOX
 from sandherd.contracts import streams as rules
 from sandherd.contracts.subjects import TABLE, MessageKind, Principal, Subject
 from sandherd.stack.broker import Broker
-from tests.patience import PATIENCE
 
 P, Kind = Principal, MessageKind
 SPAWNER, INGEST, RELAY = frozenset({P.SPAWNER}), frozenset({P.EVENT_INGEST}), frozenset({P.MESSAGE_RELAY})
