@@ -147,8 +147,8 @@ def monitor(figures: Figures) -> Iterator[Row]:
         ("decision", "from an event to the command that it leads to", "99th percentile at most 50 ms"),
         ("takeover", "from the end of a killed replica to due commands", "99th percentile at most 10,000 ms"),
         ("cost", "CPU per event with 10,000 sandboxes ÷ with 100, all rules on", "at most 1.2"),
-        ("rate", "events/s that one process reads from the broker, folds and judges ÷ reads only", "at least 0.5"),
-        ("fold", "the same without the broker: decoded, folded and judged ÷ decoded only", "none"),
+        ("rate", "events/s that one process reads from the broker and evaluates ÷ reads only", "at least 0.5"),
+        ("fold", "the same without the broker: decoded and evaluated ÷ decoded only", "none"),
         ("memory", "KiB per sandbox", "at most 8"),
     ):
         one = figures.get(f"monitor.{name}")
