@@ -14,6 +14,7 @@ from event_ingest.database_sessions import (
     DatabaseHosts,
     DatabaseSettingError,
     check_durability,
+    describe_error,
     server_settings,
     session_pool,
     statement_cache,
@@ -185,10 +186,10 @@ class Database:
             if fault is None:
                 raise
             if fault is Fault.POISON:
-                raise ContractError(Code.INVALID_FIELD, f"invalid history request: {_describe(error)}") from error
+                raise ContractError(Code.INVALID_FIELD, f"invalid history request: {describe_error(error)}") from error
             raise ContractError(
                 Code.UNAVAILABLE,
-                f"the history's database is unavailable ({_describe(error)})",
+                f"the history's database is unavailable ({describe_error(error)})",
                 remedy="start Postgres, then retry; the spawner serves the live state without it",
             ) from error
 
@@ -210,7 +211,7 @@ class Database:
 
     def _request_check(self, error: Exception) -> None:
         """Trigger a check soon, but change no state: one bad connection is not an unavailable database."""
-        _log.warning("database error, checking again", error=_describe(error))
+        _log.warning("database error, checking again", error=describe_error(error))
         self._check_requested.set()
 
     async def _check(self) -> None:
@@ -221,7 +222,7 @@ class Database:
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             if classify_error(error) is None:
                 raise
-            self._set_problem(_describe(error))
+            self._set_problem(describe_error(error))
         else:
             self._set_problem(None)
 
@@ -249,9 +250,3 @@ class Database:
         begun = server_settings(self._application_name, timeout, settings, pooled=self._pooled)
         made: Pool = session_pool(self._hosts, size, timeout, begun, pooled=self._pooled)
         return made
-
-
-def _describe(error: Exception) -> str:
-    if isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error):
-        return f"{error}: a pooler needs SANDHERD_DATABASE_POOLED=true"
-    return f"{type(error).__name__}: {str(error).splitlines()[0]}" if str(error) else type(error).__name__

@@ -116,3 +116,10 @@ async def check_durability(connection: Any) -> None:
             f"synchronous_commit is {value}, so a failure would lose stored events: "
             "`alter role … set synchronous_commit = on`, then `reconnect` in the pooler's console"
         )
+
+
+def describe_error(error: Exception) -> str:
+    """In one line, with what to do if a pooler is connected to as if it were Postgres."""
+    if isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error):
+        return f"{error}: a pooler needs SANDHERD_DATABASE_POOLED=true"
+    return f"{type(error).__name__}: {str(error).splitlines()[0]}" if str(error) else type(error).__name__
