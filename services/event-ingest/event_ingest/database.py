@@ -95,8 +95,7 @@ class Database:
     ) -> None:
         """A pool with this many writing connections. `prepare` runs at every check and keeps the schema ready.
 
-        `last_migration` is the number of the last migration of this version. `pooled`: the URL is that of a pooler,
-        which may give each transaction another session of Postgres.
+        `last_migration` is the number of this version's last one. `pooled`: the URL is that of a pooler.
         """
         self._hosts = DatabaseHosts(url)
         self._pooled = pooled
@@ -159,10 +158,8 @@ class Database:
 
     @asynccontextmanager
     async def locked(self, lock: int) -> AsyncIterator[bool]:
-        """Whether this replica alone has an advisory lock, until the end. Raises the database's own errors.
-
-        It is held by an open transaction of a connection of its own: a lock of a session could stay behind in a pooler.
-        """
+        """Whether this replica alone has an advisory lock, until the end. Raises the database's own errors."""
+        # A lock of a session, rather than of a transaction, could stay behind in a pooler.
         async with self.maintaining() as connection, connection.transaction():
             alone: bool = await connection.fetchval("select pg_try_advisory_xact_lock($1)", lock)
             # Ends the portal of the statement before, whose snapshot `create index concurrently` would wait for.
