@@ -31,6 +31,7 @@ FAULTS: Final = {
     "sandherd_permission_violations_total": "SandherdRightsLacking",
     "sandherd_exports_total": "SandherdTelemetryLost",
     "sandherd_budget_entries_unreadable": "SandherdBudgetUnreadable",
+    "sandherd_webhook_events_dropped_total": "SandherdWebhookEventsDropped",
 }
 """What is 0 without a fault, and the alert for it, which the tests of the rules show with the fault."""
 IDLE: Final = {
@@ -59,6 +60,8 @@ IDLE: Final = {
     "sandherd_gateway_streams": "the HTTP API is not used",
     "sandherd_gateway_streams_dropped_total": "the HTTP API is not used",
     "sandherd_outage_sandboxes": "no provider fails",
+    "sandherd_webhook_deliveries_total": "this herd has no webhooks",
+    "sandherd_webhook_oldest_seconds": "this herd has no webhooks",
 }
 """What is 0 in this herd though nothing is wrong, and why. It is shown as 0, so that its panel is not empty."""
 
@@ -68,6 +71,7 @@ ABSENT: Final = {
     "sandherd_conductor_published_total": "the conductor has published nothing",
     "sandherd_gateway_request_seconds": "the HTTP API is not used",
     "sandherd_gateway_event_delay_seconds": "the HTTP API is not used",
+    "sandherd_webhook_delay_seconds": "this herd has no webhooks",
 }
 """What has no series in this herd, and why."""
 
