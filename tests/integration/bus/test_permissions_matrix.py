@@ -18,7 +18,6 @@ from sandherd.bus.identity.claims import CLAIMS_INBOX
 from sandherd.contracts import streams as rules
 from sandherd.contracts.subjects import TABLE, MessageKind, Principal, Subject
 from sandherd.stack.broker import Broker
-from tests.patience import PATIENCE
 
 P, Kind = Principal, MessageKind
 SPAWNER, INGEST, RELAY = frozenset({P.SPAWNER}), frozenset({P.EVENT_INGEST}), frozenset({P.MESSAGE_RELAY})
@@ -51,8 +50,8 @@ class Speaker:
 
         Twice, because nats-py writes a flush's PING before what it still has to send.
         """
-        await self.bus.client.flush(timeout=PATIENCE)
-        await self.bus.client.flush(timeout=PATIENCE)
+        await self.bus.client.flush(timeout=300)
+        await self.bus.client.flush(timeout=300)
         found = {match[2] for text in self.violations if (match := REFUSED.search(text.lower())) and match[1] == verb}
         self.violations.clear()
         return found
