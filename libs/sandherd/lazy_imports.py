@@ -77,9 +77,8 @@ def _plain_dictionaries() -> Iterator[None]:
 
     pydantic_core has 90 of them, whose 700 fields only type checkers read: a fifteenth of a start's CPU time.
     """
-    import typing_extensions
-
-    homes: tuple[Any, ...] = (typing, typing_extensions)
+    # A dependency of pydantic only, which takes the kind from either.
+    homes: tuple[Any, ...] = (typing, import_module("typing_extensions"))
     usual = [home.TypedDict for home in homes]
     for home in homes:
         home.TypedDict = _PlainDict

@@ -16,7 +16,8 @@ NAMED: Final = re.compile(r"`sandherd ([^`\"\n]+)`")
 
 def parsed(line: str) -> tuple[tuple[str, ...], list[str]]:
     """The path of the command that a line names, and the words after it."""
-    words, path = line.split(), ()
+    words = line.split()
+    path: tuple[str, ...] = ()
     while words and (*path, words[0]) in ALL:
         path = (*path, words.pop(0))
     return path, words

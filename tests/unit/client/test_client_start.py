@@ -46,12 +46,13 @@ def described(command: Any) -> Any:
     return command.help, command.epilog, options, inner
 
 
-@pytest.mark.parametrize("group", ["tasks", "sandboxes"])
+@pytest.mark.parametrize("group", ["tasks", "sandboxes", "approvals"])
 def test_list_command_loads_only_what_it_needs(group: str, tmp_path: Path) -> None:
     """Neither the models of events and commands, nor a library for logs, traces, tables or settings files."""
     loaded = loaded_by(group, "list", home=tmp_path)
     assert "nats" in loaded  # it has tried to connect
     assert not loaded & set(HEAVY)
+    assert not {name for name in loaded if name.startswith(("sandherd.client.repositories", "sandherd.client.events."))}
     own = {"tasks": {"tasks", "task_ends"}}.get(group, {group})
     assert {name.removeprefix(GROUP) for name in loaded if name.startswith(GROUP)} == own
 
