@@ -8,7 +8,7 @@ one text, those that wait are sent in one write.
 import asyncio
 import time
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 
 import nats.errors
 
@@ -32,7 +32,7 @@ MAX_REFUSALS: Final = 16_384
 """Refusals that wait to be sent; beyond them requests are dropped, as the broker takes no more from this connection."""
 _PROJECT_TOKENS: Final = 6
 """Tokens of a request's subject up to its project: prefix, version, `request`, service, verb, project."""
-REFUSAL: Final = Reply(
+REFUSAL: Final = Reply[Any](
     error=Problem(
         code=Code.BUSY,
         message="too many requests of this kind of one sandbox or project, and others wait",
