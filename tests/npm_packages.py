@@ -15,6 +15,7 @@ EXAMPLE = ROOT / "examples" / "subscribe"
 WORKER = ROOT / "examples" / "worker"
 VALIDATORS = ROOT / "tests" / "contracts" / "validators"
 FORGE_DOCUMENTS = ROOT / "tests" / "doubles" / "forges" / "forge-documents"
+S3 = ROOT / "tests" / "engines" / "s3"
 _SHOWN = 500
 """How many characters of the end of npm's errors are shown."""
 _LOCKED = ("package.json", "package-lock.json")
@@ -70,5 +71,5 @@ def _text(folder: Path, name: str) -> str:
 
 
 if __name__ == "__main__":
-    for each in (EXAMPLE, WORKER, VALIDATORS, FORGE_DOCUMENTS):
+    for each in (EXAMPLE, WORKER, VALIDATORS, FORGE_DOCUMENTS, S3):
         node_with(each)

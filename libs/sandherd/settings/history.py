@@ -1,27 +1,41 @@
 """The settings of the history's retention."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import BaseModel, Field
 
 from sandherd.contracts.names import SafeName
+from sandherd.settings.daytona import ApiAddress, Secret
 from sandherd.settings.fields import Env
 
-Directory = Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f]{1,1000}$")]
+_BUCKET: Final = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]{1,200}){0,10}"
+Archive = Annotated[str, Field(pattern=rf"^(/[^\x00-\x1f\x7f]{{1,1000}}|{_BUCKET})$")]
 Days = Annotated[int, Field(ge=0, le=36_500)]
 
 
 class HistorySettings(BaseModel):
-    """How long event-ingest stores events."""
+    """How event-ingest stores events, and for how long."""
 
+    database_pooled: Annotated[bool, Env("SANDHERD_DATABASE_POOLED")] = False
+    """Whether `DATABASE_URL` is that of a pooler in transaction mode, such as PgBouncer.
+    [docs/postgres.md](postgres.md#pgbouncer)."""
     history_days: Annotated[Days, Env("SANDHERD_HISTORY_DAYS")] = 90
     """How many days events stay in the history; then the day that their ids are of is dropped. 0: forever.
     [docs/history.md](history.md#retention)."""
     history_project_days: Annotated[dict[SafeName, Days], Env("SANDHERD_HISTORY_PROJECT_DAYS")] = {}
     """The same for single projects, by name. Projects share the days: one is dropped when none of the projects that
     have events in it needs it."""
-    history_archive: Annotated[
-        Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f]{1,1000}$")] | None, Env("SANDHERD_HISTORY_ARCHIVE")
-    ] = None
-    """An existing directory, by its absolute path. Each day is archived there, and verified, before it is dropped.
-    [docs/history.md](history.md#archive)."""
+    history_archive: Annotated[Archive | None, Env("SANDHERD_HISTORY_ARCHIVE")] = None
+    """An existing directory, by its absolute path, or a place in an existing bucket, `s3://BUCKET/PREFIX`. Each day is
+    archived there, and verified, before it is dropped. [docs/history.md](history.md#archive)."""
+    s3_endpoint: Annotated[ApiAddress | None, Env("SANDHERD_S3_ENDPOINT")] = None
+    """The URL of the store of `s3://` places; if unset, that of AWS."""
+    s3_region: Annotated[Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}$")], Env("SANDHERD_S3_REGION")] = "us-east-1"
+    """The region of the bucket."""
+    s3_access_key_id: Annotated[Secret | None, Env("SANDHERD_S3_ACCESS_KEY_ID", secret=True)] = Field(None, repr=False)
+    """The id of the key that the bucket is used with; if unset, AWS's own variables, the pod's identity or that of the
+    instance."""
+    s3_secret_access_key: Annotated[Secret | None, Env("SANDHERD_S3_SECRET_ACCESS_KEY", secret=True)] = Field(
+        None, repr=False
+    )
+    """The secret of this key."""

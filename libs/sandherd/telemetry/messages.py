@@ -133,6 +133,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("events for a webhook not read, retrying", "Its events wait.", _BROKER),
         _warning("webhooks not read, retrying", "Changes of webhooks take effect later.", _BROKER),
         _warning("webhook given up", "An event was not accepted at the last attempt.", "Replay it from its webhook."),
+        _warning("events of a webhook dropped by the stream", "They are not sent.", "Inform its owner: it is behind."),
         _warning("webhook disabled", "Its receiver accepts nothing.", "Inform its owner, who can resume it."),
         _error("delivery of a webhook failed, retrying", "It begins anew after half a minute.", _REPORT),
     ),

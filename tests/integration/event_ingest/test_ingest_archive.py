@@ -11,13 +11,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from event_ingest.archive.archiver import verify_file
+from event_ingest.archive.directory_store import DirectoryStore
 from event_ingest.archive.errors import ArchiveError, ArchiveFault
 from event_ingest.archive.event_files import COLUMNS
 from event_ingest.archive.history_archive import HistoryArchive
 from event_ingest.archive.manifest import MANIFEST
 from event_ingest.archive.restorer import restore_day
 from event_ingest.archive.restores import HistoryRestores
-from event_ingest.archive.store import PARTIAL, ArchiveStore
+from event_ingest.archive.store import PARTIAL
 from event_ingest.history_retention import Drop, try_drop
 from event_ingest.queries.retention import show_status
 from sandherd.contracts.names import FLEET
@@ -41,8 +42,8 @@ async def days(history: Any) -> AsyncIterator[OldDays]:
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> ArchiveStore:
-    return ArchiveStore(tmp_path)
+def archive(tmp_path: Path) -> DirectoryStore:
+    return DirectoryStore(tmp_path)
 
 
 async def stored(days: OldDays) -> list[tuple[Any, ...]]:
@@ -55,16 +56,16 @@ def read(statement: str) -> list[Any]:
         return connection.execute(statement).fetchall()
 
 
-def archived(archive: ArchiveStore, columns: str = "count(*)") -> Any:
+def archived(archive: DirectoryStore, columns: str = "count(*)") -> Any:
     """What DuckDB reads from all files."""
     return read(f"select {columns} from '{archive.directory}/*/*.parquet'")
 
 
-async def status(days: OldDays, archive: ArchiveStore) -> HistoryStatus:
+async def status(days: OldDays, archive: DirectoryStore) -> HistoryStatus:
     return await show_status(POLICY, days.connection, AskHistoryStatus(), "fleet", 0, archive=archive.location)
 
 
-async def restored(days: OldDays, archive: ArchiveStore, project: str = "") -> None:
+async def restored(days: OldDays, archive: DirectoryStore, project: str = "") -> None:
     await days.connection.execute(_REQUEST, days.old, project)
     await HistoryRestores(days.history.database, archive).run_once(days.connection)
 
@@ -78,7 +79,7 @@ async def fill(days: OldDays, script: Any) -> None:
 
 
 async def test_day_is_archived_before_it_is_dropped_and_restored_to_the_letter(
-    days: OldDays, archive: ArchiveStore, script: Any
+    days: OldDays, archive: DirectoryStore, script: Any
 ) -> None:
     """All columns of all events, as DuckDB reads them and as they are restored; a restored day stays for a week."""
     await fill(days, script)
@@ -102,7 +103,7 @@ async def test_day_is_archived_before_it_is_dropped_and_restored_to_the_letter(
 
 
 async def test_restored_day_is_dropped_again_without_being_archived_again(
-    days: OldDays, archive: ArchiveStore, script: Any
+    days: OldDays, archive: DirectoryStore, script: Any
 ) -> None:
     """Also if only one project was restored, and an event came late: only that is added."""
     await fill(days, script)
@@ -121,7 +122,7 @@ async def test_restored_day_is_dropped_again_without_being_archived_again(
 
 
 async def test_event_that_comes_while_a_day_is_archived_is_not_dropped(
-    days: OldDays, archive: ArchiveStore, script: Any
+    days: OldDays, archive: DirectoryStore, script: Any
 ) -> None:
     """The drop compares the number of events with that of the archive, and the next run archives the rest."""
     await fill(days, script)
@@ -137,7 +138,7 @@ async def test_event_that_comes_while_a_day_is_archived_is_not_dropped(
 
 @pytest.mark.parametrize("left", ["default.00000000.parquet", "default.00000000.parquet" + PARTIAL, MANIFEST + PARTIAL])
 async def test_interrupted_archive_is_written_once(
-    days: OldDays, archive: ArchiveStore, script: Any, left: str
+    days: OldDays, archive: DirectoryStore, script: Any, left: str
 ) -> None:
     """What a killed run has left before its manifest is deleted: nothing is lost, and no event is there twice."""
     await fill(days, script)
@@ -156,7 +157,7 @@ async def test_full_archive_drops_nothing(days: OldDays, tmp_path: Path, script:
     """The status and a metric have the reason, nothing is left of the file, and with space the day is archived."""
     await fill(days, script)
     async with small_disk(tmp_path / "small", size=256 * 1024, inodes=64) as disk:
-        archive = ArchiveStore(disk.path)
+        archive = DirectoryStore(disk.path)
         disk.fill_bytes()
         metrics = await days.run(archive=archive)
         assert await days.has(days.old)
@@ -174,7 +175,7 @@ async def test_full_archive_drops_nothing(days: OldDays, tmp_path: Path, script:
 
 async def test_archive_that_is_not_mounted_drops_nothing(days: OldDays, tmp_path: Path, script: Any) -> None:
     """The directory is not created: it may be that of a file system which is not mounted."""
-    archive = ArchiveStore(tmp_path / "absent")
+    archive = DirectoryStore(tmp_path / "absent")
     await fill(days, script)
     await days.run(archive=archive)
     assert await days.has(days.old)
@@ -183,7 +184,7 @@ async def test_archive_that_is_not_mounted_drops_nothing(days: OldDays, tmp_path
     assert "not an existing directory" in problems[days.old]
 
 
-def damage(archive: ArchiveStore, day: date, how: str) -> ArchiveFault:
+def damage(archive: DirectoryStore, day: date, how: str) -> ArchiveFault:
     """Damage the first file of a day; returns what is then found."""
     path = archive.path(day, archive.manifest(day).files[0].name)
     content = bytearray(path.read_bytes())
@@ -200,7 +201,7 @@ def damage(archive: ArchiveStore, day: date, how: str) -> ArchiveFault:
 
 @pytest.mark.parametrize("how", ["missing", "changed", "cut", "manifest"])
 async def test_damaged_archive_is_not_restored_and_nothing_is_dropped_for_it(
-    days: OldDays, archive: ArchiveStore, script: Any, how: str
+    days: OldDays, archive: DirectoryStore, script: Any, how: str
 ) -> None:
     """A restore changes nothing and states why; a restored day with a damaged archive stays in the history."""
     await fill(days, script)
@@ -226,7 +227,7 @@ async def test_damaged_archive_is_not_restored_and_nothing_is_dropped_for_it(
 
 
 async def test_file_that_was_written_wrongly_fails_the_verification(
-    days: OldDays, archive: ArchiveStore, script: Any
+    days: OldDays, archive: DirectoryStore, script: Any
 ) -> None:
     """The values that are read back are compared with those that Postgres has returned, not only the file's bytes."""
     await fill(days, script)
@@ -238,7 +239,7 @@ async def test_file_that_was_written_wrongly_fails_the_verification(
     assert caught.value.fault is ArchiveFault.WRONG_DIGEST
 
 
-async def test_interrupted_restore_is_continued(days: OldDays, archive: ArchiveStore, script: Any) -> None:
+async def test_interrupted_restore_is_continued(days: OldDays, archive: DirectoryStore, script: Any) -> None:
     """A table that is loaded in part is no part of the history, and is completed by the next run."""
     await fill(days, script)
     before = await stored(days)
@@ -250,7 +251,7 @@ async def test_interrupted_restore_is_continued(days: OldDays, archive: ArchiveS
     class KilledError(Exception):
         """In place of the end of the process."""
 
-    class Stopping(ArchiveStore):
+    class Stopping(DirectoryStore):
         opened_files = 0
 
         def opened(self, day: date, name: str) -> Any:
@@ -270,7 +271,7 @@ async def test_interrupted_restore_is_continued(days: OldDays, archive: ArchiveS
     assert not await days.has(days.old - timedelta(days=5))
 
 
-async def test_documented_statements_of_duckdb(days: OldDays, archive: ArchiveStore, script: Any) -> None:
+async def test_documented_statements_of_duckdb(days: OldDays, archive: DirectoryStore, script: Any) -> None:
     """The statements of docs/history.md read an archive."""
     events = script.life("task-1", "sbx-1") + script.messages("sbx-1", 2, project="web")
     await days.store(events, days.old)
@@ -283,7 +284,7 @@ async def test_documented_statements_of_duckdb(days: OldDays, archive: ArchiveSt
     assert [row[1:] for row in read(texts)] == [("sbx-1", "word 0"), ("sbx-1", "word 1")]
 
 
-async def test_operator_lists_and_restores(world: Any, history: Any, archive: ArchiveStore, script: Any) -> None:
+async def test_operator_lists_and_restores(world: Any, history: Any, archive: DirectoryStore, script: Any) -> None:
     """Through the service: a page of the archive, a restore that is complete some time later, and typed refusals."""
     async with opened_old_days(history) as days:
         await fill(days, script)

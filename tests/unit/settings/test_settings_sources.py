@@ -48,7 +48,7 @@ STRUCTURED: dict[str, list[Any]] = {
     **{name: [True, True, True] for name in ("conflict_follow_up", "remote_pause_on_close", "share_mirrors")},
     "remote_runtime_class": ["sysbox", "gvisor", "sysbox"],
     "traced_requests": [0.0, 0.5, 1.0],
-    "sandbox_otlp_endpoint": ["http://one:4318", "https://two.example", "http://three:4318/otlp"],
+    **{key: ["http://one:43", "https://two", "http://c:4/d"] for key in ("s3_endpoint", "sandbox_otlp_endpoint")},
     "remote_api_url": ["https://one.example", "https://two.example/api", "http://three.example:8000"],
 }
 NAMED: dict[str, list[Any]] = {
@@ -57,7 +57,8 @@ NAMED: dict[str, list[Any]] = {
     "oidc_issuer": ["https://one.example", "https://two.example/realms/a", "http://127.0.0.1:9"],
     "oidc_scopes": [["openid"], ["a", "b"], ["email"]],
     "oidc_grants": [["a=p1:read"], ["a=p1:work", "b c=p2:operate"], ["x=p1:approve"]],
-    "history_archive": ["/one", "/two/three", "/srv/archive"],
+    "history_archive": ["/one", "s3://two-three", "s3://herd.archive/a/b_c"],
+    "s3_region": ["one", "eu-central-1", "us-west-2"],
     "runtimes": [["docker"], ["daytona"], ["process"]],
     "forward_env": [["ONE"], ["ONE", "TWO"], ["THREE"]],
     "repository_hosts": [["one.example"], ["http://two.example:3000"], ["a.example", "b.example:8443"]],
@@ -263,12 +264,11 @@ BAD |= {"daytona_api_key": "a key", "daytona_jwt_token": "a token", "daytona_api
 BAD |= {"github_app_id": "an App", "github_token": "a token"}
 BAD |= {name: "a name" for name in NAMES if name.startswith("daytona_") and name.rpartition("_")[2] in _NAMING}
 """A text that is no value of the setting, where there is such a text."""
-TAKES_ANY = {"credentials", "database_url", "forge_tokens", "gateway_host", "gateway_port_file"}
-TAKES_ANY |= {"gateway_webhook_secrets", "git_credentials"}
+TAKES_ANY = {"credentials", "database_url", "forge_tokens", "gateway_host", "gateway_port_file", "signing_key"}
+TAKES_ANY |= {"gateway_webhook_secrets", "git_credentials", "sandbox_nats_cert", "sandbox_nats_key", "toolchains"}
 TAKES_ANY |= {"github_app_key", "home", "http_host", "http_port_file", "identity_dir", "kubernetes_config"}
 TAKES_ANY |= {"oidc_client_id", "oidc_client_secret_file", "oidc_groups_claim", "otlp_endpoint", "pull_request_body"}
 TAKES_ANY |= {"pull_request_labels", "pull_request_title", "remote_command", "repository_approval", "sandbox_nats_ca"}
-TAKES_ANY |= {"sandbox_nats_cert", "sandbox_nats_key", "signing_key", "toolchains"}
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ class HistoryArchives(Model):
     """A page of the archive, the newest day first."""
 
     location: Text
-    """The directory."""
+    """The directory, or the place in S3."""
     archives: Annotated[list[ArchivedEvents], Field(max_length=MAX_ARCHIVED_PROJECTS)] = Field(default_factory=list)
     next_before: date | None = None
     """The `before` of the next page; None: there are no more days."""
@@ -94,5 +94,5 @@ class RestoreHistory(Request[HistoryRestore]):
     type: ClassVar[str] = "event-ingest.restore"
     day: date
     days: Annotated[int, Field(ge=1, le=3650)] = 7
-    """How many days it stays at least."""
+    """Number of days after which it may be dropped again."""
     restored_by: Annotated[Note, Field(max_length=200)] | None = None

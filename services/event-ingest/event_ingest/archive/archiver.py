@@ -8,7 +8,7 @@ is replaced last: interrupted before, the day is as it was, and the next run del
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from heapq import merge
@@ -26,6 +26,7 @@ from event_ingest.archive.event_files import (
 )
 from event_ingest.archive.manifest import ArchivedFile, Manifest
 from event_ingest.archive.store import ArchiveStore
+from event_ingest.archive.threads import in_thread
 from event_ingest.database import Connection
 from event_ingest.history_partitions import read_projects
 from event_ingest.schema import partition_name
@@ -80,12 +81,12 @@ async def _archive_project(
     connection: Connection, store: ArchiveStore, manifest: Manifest, project: str, done: ArchivedDay
 ) -> None:
     day = manifest.day
-    with ExitStack() as stack:
+    async with AsyncExitStack() as stack:
         known = []
         for file in manifest.of(project):
             await asyncio.to_thread(verify_file, store, day, file)
-            known.append(read_keys(stack.enter_context(store.opened(day, file.name))))
-        missing = _Missing(merge(*known))
+            known.append(read_keys(await stack.enter_async_context(in_thread(store.opened(day, file.name)))))
+        missing = await asyncio.to_thread(_Missing, merge(*known))
         portions = missing.of(_portions(connection, day, project))
         first = await anext(portions, None)
         if first is not None:
@@ -97,7 +98,7 @@ async def _write(
     store: ArchiveStore, day: date, project: str, first: Sequence[Any], portions: AsyncIterator[Sequence[Any]]
 ) -> ArchivedFile:
     name = f"{project}.{secrets.token_hex(4)}.parquet"
-    with store.created(day, name) as file, writing(file) as writer:
+    async with in_thread(store.created(day, name)) as file, in_thread(writing(file)) as writer:
         await asyncio.to_thread(writer.add, first)
         async for rows in portions:
             await asyncio.to_thread(writer.add, rows)

@@ -12,6 +12,7 @@ class ArchiveFault(StrEnum):
 
     FULL = "full"
     UNREACHABLE = "unreachable"
+    DENIED = "denied"
     MISSING = "missing"
     WRONG_DIGEST = "wrong_digest"
     INVALID = "invalid"
@@ -20,7 +21,9 @@ class ArchiveFault(StrEnum):
 
 _REMEDIES: Final = {
     ArchiveFault.FULL: "free space in the archive, or enlarge it; it is tried again each minute",
-    ArchiveFault.UNREACHABLE: "make the directory of SANDHERD_HISTORY_ARCHIVE available and writable to event-ingest",
+    ArchiveFault.UNREACHABLE: "make SANDHERD_HISTORY_ARCHIVE available and writable to event-ingest",
+    ArchiveFault.DENIED: "check SANDHERD_S3_ACCESS_KEY_ID, its secret and SANDHERD_S3_REGION, and permit the key to "
+    "list, read, write and delete objects there",
     ArchiveFault.MISSING: "restore the file from a backup of the archive",
     ArchiveFault.WRONG_DIGEST: "restore the file from a backup of the archive: it is not what was written",
     ArchiveFault.INVALID: "restore the file from a backup of the archive, or upgrade if a later version has written it",

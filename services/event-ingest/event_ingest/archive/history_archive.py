@@ -5,7 +5,10 @@ from datetime import date
 from pathlib import Path
 from typing import Final
 
+from event_ingest.archive.directory_store import DirectoryStore
 from event_ingest.archive.errors import ArchiveError, ArchiveFault
+from event_ingest.archive.s3_place import place_of
+from event_ingest.archive.s3_store import S3Store
 from event_ingest.archive.store import ArchiveStore
 from event_ingest.database import Connection
 from event_ingest.history_partitions import is_attached, use_indexes
@@ -26,7 +29,10 @@ _log: Final = logs.get("retention")
 
 def store_of(settings: Settings) -> ArchiveStore | None:
     """The archive that the settings describe; None: there is none."""
-    return None if settings.history_archive is None else ArchiveStore(Path(settings.history_archive))
+    if settings.history_archive is None:
+        return None
+    place = place_of(settings.history_archive, settings)
+    return DirectoryStore(Path(settings.history_archive)) if place is None else S3Store(place)
 
 
 class HistoryArchive:

@@ -17,6 +17,7 @@ from event_ingest.archive.errors import ArchiveError, ArchiveFault
 from event_ingest.archive.event_files import COLUMNS, read_rows
 from event_ingest.archive.manifest import ArchivedFile
 from event_ingest.archive.store import ArchiveStore
+from event_ingest.archive.threads import in_thread
 from event_ingest.database import Connection
 from event_ingest.history_partitions import is_attached
 from event_ingest.readers import end_readers
@@ -75,7 +76,7 @@ async def restore_day(connection: Connection, store: ArchiveStore, day: date, pr
 
 async def _load(connection: Connection, store: ArchiveStore, day: date, file: ArchivedFile) -> None:
     statement = _INSERT.format(partition_name(day))
-    with store.opened(day, file.name) as opened:
+    async with in_thread(store.opened(day, file.name)) as opened:
         portions = read_rows(opened)
         while rows := await asyncio.to_thread(_next, portions.__next__):
             await connection.execute(statement, *(list(column) for column in zip(*rows, strict=True)))

@@ -1,114 +1,30 @@
-"""Where an archive is: a directory, with a folder for each day.
+"""Where an archive is: folders of days with the files of projects and a manifest, in one of two kinds of store."""
 
-A file has a temporary name until it is complete and on disk, and its own one afterwards, so that an interruption leaves
-nothing that could be taken for it. The directory itself is never created: if its file system is not mounted, events
-must not be archived in its place.
-"""
-
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from datetime import date
-from io import FileIO
-from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Protocol
 
-from event_ingest.archive.errors import ArchiveError, ArchiveFault, storage_errors
+from event_ingest.archive.errors import storage_errors
 from event_ingest.archive.manifest import MANIFEST, Manifest, read_manifest
 
 PARTIAL: Final = ".partial"
 """The end of a file's name while it is being written."""
 
 
-class ArchiveStore:
-    """The files of an archive. Its methods block, and raise `ArchiveError`."""
+class Sink(Protocol):
+    """What the content of a new file is written to."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    @property
-    def location(self) -> str:
-        """Where it is, for users."""
-        return str(self.directory)
-
-    def days(self) -> list[date]:
-        """The days that have a manifest, the newest first."""
-        self._check()
-        with storage_errors("list of days"):
-            found = [_day(folder.name) for folder in self.directory.iterdir() if (folder / MANIFEST).is_file()]
-        return sorted((day for day in found if day is not None), reverse=True)
-
-    def manifest(self, day: date) -> Manifest:
-        """What it has of a day; an empty manifest if nothing."""
-        self._check()
-        path = self.path(day, MANIFEST)
-        with storage_errors(f"{day}/{MANIFEST}"):
-            document = path.read_bytes() if path.exists() else None
-        return read_manifest(day, document)
-
-    def write_manifest(self, manifest: Manifest) -> None:
-        """Replace a day's manifest, as one step."""
-        with self.created(manifest.day, MANIFEST) as file:
-            file.write(manifest.to_json())
-
-    @contextmanager
-    def created(self, day: date, name: str) -> Iterator["NewFile"]:
-        """A new file, which has its name once the block has ended without an error and it is on disk."""
-        self._check()
-        path = self.path(day, name)
-        partial = path.with_name(name + PARTIAL)
-        with storage_errors(f"{day}/{name}"):
-            path.parent.mkdir(exist_ok=True)
-            opened = partial.open("wb", buffering=0)
-        try:
-            with opened:
-                yield NewFile(opened, f"{day}/{name}")
-                with storage_errors(f"{day}/{name}"):
-                    os.fsync(opened.fileno())
-            with storage_errors(f"{day}/{name}"):
-                partial.rename(path)
-                _sync(path.parent)
-                _sync(self.directory)
-        except BaseException:
-            with suppress(OSError):
-                partial.unlink()
-            raise
-
-    @contextmanager
-    def opened(self, day: date, name: str) -> Iterator[BinaryIO]:
-        """A file of the archive, to be read."""
-        self._check()
-        with storage_errors(f"{day}/{name}"):
-            file = self.path(day, name).open("rb")
-        with file:
-            yield file
-
-    def delete_unlisted(self, manifest: Manifest) -> list[str]:
-        """Delete what interrupted runs have left of a day; returns the names."""
-        folder = self.directory / manifest.day.isoformat()
-        listed = {MANIFEST, *(file.name for file in manifest.files)}
-        left = []
-        with storage_errors(f"{manifest.day}/"):
-            for path in folder.iterdir() if folder.is_dir() else ():
-                if path.name not in listed and path.name.endswith((PARTIAL, ".parquet")):
-                    path.unlink()
-                    left.append(path.name)
-        return left
-
-    def path(self, day: date, name: str) -> Path:
-        """The place of a file."""
-        return self.directory / day.isoformat() / name
-
-    def _check(self) -> None:
-        if not self.directory.is_dir():
-            raise ArchiveError(ArchiveFault.UNREACHABLE, f"{self.directory} is not an existing directory")
+    def write(self, data: memoryview, /) -> int:
+        """Write some of it; returns how many bytes."""
 
 
 class NewFile:
     """A file that is being written. Only its own errors are those of the archive, not those of what is read for it."""
 
-    def __init__(self, file: FileIO, name: str) -> None:
-        self._file = file
+    def __init__(self, sink: Sink, name: str) -> None:
+        self._sink = sink
         self._name = name
 
     def write(self, data: bytes) -> None:
@@ -116,16 +32,65 @@ class NewFile:
         left = memoryview(data)
         with storage_errors(self._name):
             while left:
-                left = left[self._file.write(left) :]
+                left = left[self._sink.write(left) :]
 
 
-def _sync(folder: Path) -> None:
-    """Have the names in a folder on disk."""
-    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+class ArchiveStore(ABC):
+    """The files of an archive. Its methods block, and raise `ArchiveError`."""
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """Where it is, for users."""
+
+    @abstractmethod
+    def created(self, day: date, name: str) -> AbstractContextManager[NewFile]:
+        """A new file, which exists once the block has ended without an error; then it is complete and durable."""
+
+    @abstractmethod
+    def opened(self, day: date, name: str) -> AbstractContextManager[BinaryIO]:
+        """A file of the archive, to be read."""
+
+    @abstractmethod
+    def _folders(self) -> Iterable[str]:
+        """The names of the days' folders."""
+
+    @abstractmethod
+    def _names(self, day: date) -> list[str]:
+        """The files of a day's folder."""
+
+    @abstractmethod
+    def _read(self, day: date, name: str) -> bytes | None:
+        """The content of a small file; None if it does not exist."""
+
+    @abstractmethod
+    def _delete(self, day: date, name: str) -> None:
+        """Delete a file."""
+
+    def days(self) -> list[date]:
+        """The days that have a folder, the newest first. One without a manifest is that of an interrupted run."""
+        return sorted((day for name in self._folders() if (day := _day(name)) is not None), reverse=True)
+
+    def manifest(self, day: date) -> Manifest:
+        """What it has of a day; an empty manifest if nothing."""
+        return read_manifest(day, self._read(day, MANIFEST))
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Replace a day's manifest, as one step."""
+        with self.created(manifest.day, MANIFEST) as file:
+            file.write(manifest.to_json())
+
+    def delete_unlisted(self, manifest: Manifest) -> list[str]:
+        """Delete what interrupted runs have left of a day; returns the names."""
+        listed = {MANIFEST, *(file.name for file in manifest.files)}
+        left = [name for name in self._names(manifest.day) if _is_left(name, listed)]
+        for name in left:
+            self._delete(manifest.day, name)
+        return left
+
+
+def _is_left(name: str, listed: set[str]) -> bool:
+    return name not in listed and name.endswith((PARTIAL, ".parquet"))
 
 
 def _day(name: str) -> date | None:

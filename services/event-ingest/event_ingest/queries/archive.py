@@ -126,6 +126,7 @@ def _manifest(store: ArchiveStore, day: date) -> Manifest:
 
 def _refused(error: ArchiveError) -> ContractError:
     """The error as a requester gets it."""
-    code = Code.UNAVAILABLE if error.fault is ArchiveFault.UNREACHABLE else Code.CONFLICT
+    absent = error.fault in (ArchiveFault.UNREACHABLE, ArchiveFault.DENIED)
+    code = Code.UNAVAILABLE if absent else Code.CONFLICT
     text, _, remedy = str(error).partition("; ")
     return ContractError(code, text, remedy=remedy)

@@ -1,0 +1,171 @@
+"""Objects of a bucket, by obstore: its wheel has 6 MB and needs nothing else.
+
+aiobotocore and boto3 need botocore, of 15 MB, and up to ten more packages; minio's client needs pycryptodome and argon2
+and reads whole parts into memory. The S3 of pyarrow, which archives need anyway, has no typed errors, and completes
+uploads that were abandoned.
+"""
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, BinaryIO, Final
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store as Client
+
+from event_ingest.archive.errors import ArchiveError, ArchiveFault
+from event_ingest.archive.s3_place import S3Place
+from event_ingest.archive.upload import PART_BYTES, Content, Upload
+
+_BUFFER_BYTES: Final = 4 * 1024 * 1024
+"""How much of an object is read at least with one request."""
+_CONCURRENT_PARTS: Final = 2
+_CONNECT_SECONDS: Final = 5
+_CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_KIND: Final = re.compile(r"kind: (\w{1,30})")
+_FULL: Final = frozenset({"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"})
+_DENIED: Final = frozenset({"401", "403"})
+
+
+class Bucket:
+    """A part of a bucket; names of objects are relative to it. Its methods block, and raise `ArchiveError`."""
+
+    def __init__(self, place: S3Place) -> None:
+        self._place = place
+        self._client = _connect(place)
+
+    def folders(self) -> list[str]:
+        """The names before the first slash of those that have one."""
+        with self._errors("list"):
+            return [name.strip("/") for name in obstore.list_with_delimiter(self._client)["common_prefixes"]]
+
+    def names(self, folder: str) -> list[str]:
+        """The names of all objects in a folder, without it."""
+        with self._errors(f"{folder}/"):
+            pages = obstore.list(self._client, prefix=folder)
+            return [one["path"].removeprefix(f"{folder}/") for page in pages for one in page]
+
+    def read(self, key: str) -> bytes | None:
+        """The content of a small object; None if it does not exist."""
+        try:
+            with self._errors(key):
+                return bytes(obstore.get(self._client, key).bytes())
+        except ArchiveError as error:
+            if error.fault is ArchiveFault.MISSING:
+                return None
+            raise
+
+    def open(self, key: str) -> BinaryIO:
+        """An object to be read, in any order."""
+        with self._errors(key):
+            size = obstore.head(self._client, key)["size"]
+        return io.BufferedReader(_ObjectReader(self, key, size), _BUFFER_BYTES)
+
+    def read_range(self, key: str, start: int, end: int) -> memoryview:
+        """The bytes of an object from one to before another."""
+        with self._errors(key):
+            return memoryview(obstore.get_range(self._client, key, start=start, end=end))
+
+    @contextmanager
+    def uploading(self, key: str) -> Iterator[Upload]:
+        """A new object, which exists once the block has ended without an error."""
+
+        def send(content: Content) -> None:
+            with self._errors(key):
+                obstore.put(self._client, key, content, chunk_size=PART_BYTES, max_concurrency=_CONCURRENT_PARTS)
+
+        upload = Upload(send)
+        try:
+            yield upload
+        except BaseException:
+            upload.abandon()
+            raise
+        upload.finish()
+
+    def delete(self, key: str) -> None:
+        """Delete an object, if it exists."""
+        with self._errors(key):
+            obstore.delete(self._client, key)
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (BaseError, FileNotFoundError) as error:
+            raise _described(error, what, self._place.url) from None  # its text has the whole request
+
+
+class _ObjectReader(io.RawIOBase):
+    """Reads an object by ranges."""
+
+    def __init__(self, bucket: Bucket, key: str, size: int) -> None:
+        self._bucket = bucket
+        self._key = key
+        self._size = size
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
+        self._place = max(0, origin + offset)
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        end = min(self._place + len(view), self._size)
+        if self._place >= end:
+            return 0
+        found = self._bucket.read_range(self._key, self._place, end)
+        view[: len(found)] = found
+        self._place += len(found)
+        return len(found)
+
+
+def _connect(place: S3Place) -> Client:
+    chosen: Any = {
+        "prefix": place.prefix,
+        "endpoint": place.endpoint,
+        "access_key_id": place.access_key_id,
+        "secret_access_key": place.secret_access_key,
+    }
+    return Client(
+        place.bucket,
+        region=place.region,
+        **{name: value for name, value in chosen.items() if value},
+        client_options={
+            "allow_http": place.endpoint is not None and place.endpoint.startswith("http://"),
+            "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
+            "timeout": timedelta(seconds=place.request_seconds),
+        },
+        retry_config={
+            "max_retries": place.retries,
+            "retry_timeout": timedelta(seconds=place.request_seconds * (1 + place.retries)),
+        },
+    )
+
+
+def _described(error: Exception, what: str, url: str) -> ArchiveError:
+    """An error of obstore, by the store's code and status: its own text has requests and replies, and is not logged."""
+    text = str(error)
+    code, status = _first(_CODE, text), _first(_STATUS, text)
+    if isinstance(error, FileNotFoundError) and code != "NoSuchBucket":
+        return ArchiveError(ArchiveFault.MISSING, f"the archive has no {what}")
+    reason = code or status or _first(_KIND, text) or type(error).__name__
+    if _FULL & {code, status}:
+        return ArchiveError(ArchiveFault.FULL, f"the archive has no space for {what} ({reason})")
+    fault = ArchiveFault.DENIED if status in _DENIED else ArchiveFault.UNREACHABLE
+    return ArchiveError(fault, f"{what} can't be written or read in {url}: {reason}")
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str | None:
+    found = pattern.search(text)
+    return None if found is None else found[1]

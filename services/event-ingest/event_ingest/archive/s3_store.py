@@ -1,0 +1,63 @@
+"""An archive in a bucket of S3, or of a store with its API.
+
+An object exists as a whole or not at all, so there are no temporary names: what was written but is not in a manifest is
+what an interrupted run has left. obstore is imported when it is first used, as it is an extra.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+from functools import cached_property
+from typing import TYPE_CHECKING, BinaryIO
+
+from event_ingest.archive.errors import ArchiveError, ArchiveFault
+from event_ingest.archive.s3_place import S3Place
+from event_ingest.archive.store import ArchiveStore, NewFile
+
+if TYPE_CHECKING:
+    from event_ingest.archive.bucket import Bucket
+
+
+class S3Store(ArchiveStore):
+    """The files of an archive in a bucket."""
+
+    def __init__(self, place: S3Place) -> None:
+        self._place = place
+
+    @property
+    def location(self) -> str:
+        """Where it is, for users."""
+        return self._place.url
+
+    @contextmanager
+    def created(self, day: date, name: str) -> Iterator[NewFile]:
+        """A new object, which exists once the block has ended without an error."""
+        key = f"{day}/{name}"
+        with self._bucket.uploading(key) as upload:
+            yield NewFile(upload, key)
+
+    @contextmanager
+    def opened(self, day: date, name: str) -> Iterator[BinaryIO]:
+        """An object of the archive, to be read."""
+        with self._bucket.open(f"{day}/{name}") as file:
+            yield file
+
+    def _folders(self) -> list[str]:
+        return self._bucket.folders()
+
+    def _names(self, day: date) -> list[str]:
+        return self._bucket.names(day.isoformat())
+
+    def _read(self, day: date, name: str) -> bytes | None:
+        return self._bucket.read(f"{day}/{name}")
+
+    def _delete(self, day: date, name: str) -> None:
+        self._bucket.delete(f"{day}/{name}")
+
+    @cached_property
+    def _bucket(self) -> "Bucket":
+        try:
+            from event_ingest.archive.bucket import Bucket
+        except ModuleNotFoundError as error:  # obstore is an extra
+            raise ArchiveError(ArchiveFault.NOT_INSTALLED, f"archives in S3 need {error.name}") from error
+        return Bucket(self._place)

@@ -1,0 +1,80 @@
+"""An object that is written in pieces, and sent while they come: in memory are some parts of it, and never all."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from queue import Full, Queue
+from typing import Final
+
+PART_BYTES: Final = 8 * 1024 * 1024
+"""What fits into one part is sent as a whole, in one request."""
+_WAITING_PIECES: Final = 4
+_CHECK_SECONDS: Final = 0.2
+
+Content = bytes | Iterator[bytes]
+
+
+class _AbandonedError(Exception):
+    """Ends the sending of an object that is of no use."""
+
+
+class Upload:
+    """An object that exists once it is finished. Its methods block, and raise what sending raises."""
+
+    def __init__(self, send: Callable[[Content], None]) -> None:
+        """`send` sends what it gets, and nothing of it if an iterator raises."""
+        self._send = send
+        self._first = bytearray()
+        self._pieces: Queue[bytes | None] = Queue(_WAITING_PIECES)  # None: the end
+        self._sending: Future[None] | None = None
+        self._abandoned = False
+
+    def write(self, data: memoryview) -> int:
+        """Add bytes; returns how many, which is all of them."""
+        if self._sending is None:
+            self._first += data
+            if len(self._first) > PART_BYTES:
+                self._begin()
+        else:
+            self._pass(bytes(data), self._sending)
+        return len(data)
+
+    def finish(self) -> None:
+        """Send what is left. Then the object exists."""
+        if self._sending is None:
+            self._send(bytes(self._first))
+        else:
+            self._pass(None, self._sending)
+            self._sending.result()
+
+    def abandon(self) -> None:
+        """Have the object not exist. Errors of its sending are of no interest any more."""
+        if self._sending is not None:
+            self._abandoned = True
+            self._offer(None, self._sending)
+            wait([self._sending])
+
+    def _begin(self) -> None:
+        self._pieces.put(bytes(self._first))
+        self._first.clear()
+        sender = ThreadPoolExecutor(1)
+        self._sending = sender.submit(self._send, self._read())
+        sender.shutdown(wait=False)
+
+    def _pass(self, piece: bytes | None, sending: "Future[None]") -> None:
+        self._offer(piece, sending)
+        if sending.done():
+            sending.result()
+
+    def _offer(self, piece: bytes | None, sending: "Future[None]") -> None:
+        while not sending.done():
+            try:
+                self._pieces.put(piece, timeout=_CHECK_SECONDS)
+            except Full:
+                continue
+            return
+
+    def _read(self) -> Iterator[bytes]:
+        while (piece := self._pieces.get()) is not None and not self._abandoned:
+            yield piece
+        if self._abandoned:
+            raise _AbandonedError
