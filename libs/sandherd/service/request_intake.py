@@ -92,7 +92,7 @@ class RequestIntake:
                 if refused:
                     await bus.client.publish_each(refused, document)
             except (nats.errors.Error, OSError) as error:  # the requesters repeat them, as after any lost connection
-                _log.warning("refusals not sent", times=len(refused), error=repr(error))
+                _log.warning("reply not sent", times=len(refused), error=repr(error))
 
     def _count(self, counts: Counter[bytes]) -> None:
         for subject, count in counts.items():
