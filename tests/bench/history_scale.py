@@ -127,7 +127,8 @@ async def measure(bench: Bench, events: int, samples: int) -> dict[str, float]:
         began = perf_counter()
         await build(connection, events, vocabulary)
         found["built_s"] = perf_counter() - began
-        found |= {name: float(value) for name, value in dict(await connection.fetchrow(_SIZE)).items()}
+        sizes: Any = await connection.fetchrow(_SIZE)
+        found |= {name: float(value) for name, value in sizes.items()}
         found |= {"events": events, "bytes_ratio": found["disk"] / found["own"]}
         for name, ask in questions(connection, database, vocabulary, events // EACH).items():
             found[f"{name}_p99_ms"] = latency_of([await _seconds(ask, number) for number in range(samples)]).p99

@@ -14,7 +14,9 @@ from event_ingest.database_sessions import (
     DatabaseHosts,
     DatabaseSettingError,
     check_durability,
+    describe_error,
     server_settings,
+    session_pool,
     statement_cache,
 )
 from sandherd.contracts.errors import Code, ContractError
@@ -93,8 +95,7 @@ class Database:
     ) -> None:
         """A pool with this many writing connections. `prepare` runs at every check and keeps the schema ready.
 
-        `last_migration` is the number of the last migration of this version. `pooled`: the URL is that of a pooler,
-        which may give each transaction another session of Postgres.
+        `last_migration` is the number of this version's last one. `pooled`: the URL is that of a pooler.
         """
         self._hosts = DatabaseHosts(url)
         self._pooled = pooled
@@ -157,10 +158,8 @@ class Database:
 
     @asynccontextmanager
     async def locked(self, lock: int) -> AsyncIterator[bool]:
-        """Whether this replica alone has an advisory lock, until the end. Raises the database's own errors.
-
-        It is held by an open transaction of a connection of its own: a lock of a session could stay behind in a pooler.
-        """
+        """Whether this replica alone has an advisory lock, until the end. Raises the database's own errors."""
+        # A lock of a session, rather than of a transaction, could stay behind in a pooler.
         async with self.maintaining() as connection, connection.transaction():
             alone: bool = await connection.fetchval("select pg_try_advisory_xact_lock($1)", lock)
             # Ends the portal of the statement before, whose snapshot `create index concurrently` would wait for.
@@ -184,10 +183,10 @@ class Database:
             if fault is None:
                 raise
             if fault is Fault.POISON:
-                raise ContractError(Code.INVALID_FIELD, f"invalid history request: {_describe(error)}") from error
+                raise ContractError(Code.INVALID_FIELD, f"invalid history request: {describe_error(error)}") from error
             raise ContractError(
                 Code.UNAVAILABLE,
-                f"the history's database is unavailable ({_describe(error)})",
+                f"the history's database is unavailable ({describe_error(error)})",
                 remedy="start Postgres, then retry; the spawner serves the live state without it",
             ) from error
 
@@ -209,7 +208,7 @@ class Database:
 
     def _request_check(self, error: Exception) -> None:
         """Trigger a check soon, but change no state: one bad connection is not an unavailable database."""
-        _log.warning("database error, checking again", error=_describe(error))
+        _log.warning("database error, checking again", error=describe_error(error))
         self._check_requested.set()
 
     async def _check(self) -> None:
@@ -220,7 +219,7 @@ class Database:
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             if classify_error(error) is None:
                 raise
-            self._set_problem(_describe(error))
+            self._set_problem(describe_error(error))
         else:
             self._set_problem(None)
 
@@ -245,25 +244,6 @@ class Database:
             yield
 
     def _pool(self, size: int, timeout: float, settings: Mapping[str, str] = MappingProxyType({})) -> Pool:
-        connect: Any = self._hosts.connect
-        made: Pool = asyncpg.create_pool(
-            connect=connect,
-            min_size=0,
-            max_size=size,
-            command_timeout=timeout + 0.5,
-            max_inactive_connection_lifetime=300,
-            reset=_skip_reset,
-            server_settings=server_settings(self._application_name, timeout, settings, pooled=self._pooled),
-            **statement_cache(pooled=self._pooled),
-        )
+        begun = server_settings(self._application_name, timeout, settings, pooled=self._pooled)
+        made: Pool = session_pool(self._hosts, size, timeout, begun, pooled=self._pooled)
         return made
-
-
-async def _skip_reset(_connection: Any) -> None:
-    """Skips asyncpg's reset, which costs a round trip each time: our connections have no state to reset."""
-
-
-def _describe(error: Exception) -> str:
-    if isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error):
-        return f"{error}: a pooler needs SANDHERD_DATABASE_POOLED=true"
-    return f"{type(error).__name__}: {str(error).splitlines()[0]}" if str(error) else type(error).__name__

@@ -89,6 +89,25 @@ def statement_cache(*, pooled: bool) -> dict[str, Any]:
     return {"statement_cache_size": 0} if pooled else {}
 
 
+def session_pool(hosts: DatabaseHosts, size: int, timeout: float, settings: Mapping[str, str], *, pooled: bool) -> Any:
+    """An asyncpg pool of at most `size` sessions, whose statements end after `timeout` seconds."""
+    connect: Any = hosts.connect
+    return asyncpg.create_pool(
+        connect=connect,
+        min_size=0,
+        max_size=size,
+        command_timeout=timeout + 0.5,
+        max_inactive_connection_lifetime=300,
+        reset=_skip_reset,
+        server_settings=dict(settings),
+        **statement_cache(pooled=pooled),
+    )
+
+
+async def _skip_reset(_connection: Any) -> None:
+    """Skips asyncpg's reset, which costs a round trip each time: our connections have no state to reset."""
+
+
 async def check_durability(connection: Any) -> None:
     """Raises `DatabaseSettingError` if Postgres would confirm what is not on disk."""
     value = await connection.fetchval("select current_setting('synchronous_commit')")
@@ -97,3 +116,10 @@ async def check_durability(connection: Any) -> None:
             f"synchronous_commit is {value}, so a failure would lose stored events: "
             "`alter role … set synchronous_commit = on`, then `reconnect` in the pooler's console"
         )
+
+
+def describe_error(error: Exception) -> str:
+    """In one line, with what to do if a pooler is connected to as if it were Postgres."""
+    if isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error):
+        return f"{error}: a pooler needs SANDHERD_DATABASE_POOLED=true"
+    return f"{type(error).__name__}: {str(error).splitlines()[0]}" if str(error) else type(error).__name__
