@@ -24,8 +24,8 @@ _SHARE: Final = 4
 """The HTTP server may use at most this fraction (1 / N) of the process's file descriptors."""
 _FREE_PIECES: Final = 64
 _PIECE_BYTES: Final = 128
-"""A body may come in `_FREE_PIECES` pieces of any size, and one more for each `_PIECE_BYTES` of it: reading a piece takes
-as long whatever its size, so that a body in chunks of one byte would occupy the event loop for seconds."""
+"""A body may come in this number of pieces of any size, and one more for each of these bytes of it: a piece takes as
+long to read whatever its size, so a body in chunks of one byte would occupy the event loop for seconds."""
 _log: Final = logs.get("http_connections")
 
 

@@ -8,7 +8,7 @@ one text, those that wait are sent in one write.
 import asyncio
 import time
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 
 import nats.errors
 
@@ -32,7 +32,7 @@ MAX_REFUSALS: Final = 16_384
 """Refusals that wait to be sent; beyond them requests are dropped, as the broker takes no more from this connection."""
 _PROJECT_TOKENS: Final = 6
 """Tokens of a request's subject up to its project: prefix, version, `request`, service, verb, project."""
-REFUSAL: Final = Reply(
+REFUSAL: Final = Reply[Any](
     error=Problem(
         code=Code.BUSY,
         message="too many requests of this kind of one sandbox or project, and others wait",
@@ -92,7 +92,7 @@ class RequestIntake:
                 if refused:
                     await bus.client.publish_each(refused, document)
             except (nats.errors.Error, OSError) as error:  # the requesters repeat them, as after any lost connection
-                _log.warning("refusals not sent", refused=len(refused), error=repr(error))
+                _log.warning("reply not sent", times=len(refused), error=repr(error))
 
     def _count(self, counts: Counter[bytes]) -> None:
         for subject, count in counts.items():

@@ -47,12 +47,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _error("request handler failed", "A request got an error reply with the code `internal`.", _REPORT),
         _error("handler failed", "A message could not be handled; `outcome` is what happens to it.", _REPORT),
         _warning("reply not sent", "The requester does not receive its reply and can repeat the request."),
-        _warning(
-            "requests refused, too many of one source",
-            "One sandbox or project sends more requests of a kind than are queued; it is told when to retry.",
-            "See which sandbox or client publishes most: `sandherd doctor`.",
-        ),
-        _warning("refusals not sent", "The connection was lost; the requesters can repeat their requests."),
+        _warning("requests refused, too many of one source", "They get `busy`.", "See who publishes most: `doctor`."),
         _warning("limit of open files not raised", "The service can serve fewer connections.", "Raise `ulimit -n`."),
         _warning("message not acknowledged, retrying", "The broker did not confirm a message in time.", _BROKER),
         _warning("delivery not acknowledged", "The broker will redeliver a message that was handled."),

@@ -90,8 +90,8 @@ async def ask_until(flooding: asyncio.Task[Any], person: Person, neighbour: Call
     """
     while True:
         ended = flooding.done()
-        for request in (LiveTasks(), LiveSandboxes()):
-            await person.bus.ask(request, "p1", timeout=PATIENCE)
+        await person.bus.ask(LiveTasks(), "p1", timeout=PATIENCE)
+        await person.bus.ask(LiveSandboxes(), "p1", timeout=PATIENCE)
         await eventually(neighbour, "a reply to the neighbour")
         if ended:
             return

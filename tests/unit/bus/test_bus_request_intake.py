@@ -33,7 +33,7 @@ def test_refused_message_costs_its_source_nothing() -> None:
         (b"sandherd.v1.request.spawner.tasks.mad", True),
     ],
 )
-def test_source_is_a_kind_of_one_sandbox(subject: bytes, admitted: bool) -> None:  # noqa: FBT001  # a parameter
+def test_source_is_a_kind_of_one_sandbox(subject: bytes, admitted: bool) -> None:
     """A sandbox above its rate is refused this kind; other kinds, sandboxes and projects are not."""
     intake = RequestIntake(Meters(CollectorRegistry()), ONCE, Rate(1e-6, 1_000))
     assert [intake.admits(peers_of("mad", "sbx-1"), b"", 0) for _ in range(100)].count(True) == 3
