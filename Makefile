@@ -164,6 +164,11 @@ bench: install ## Measure, and compare each figure with its baseline; ONLY, RUNS
 	  $(if $(AGAINST),--against "$(AGAINST)") $(if $(FAIL_IF_WORSE),--fail-if-worse "$(FAIL_IF_WORSE)") \
 	  $(if $(LIST),--list) $(if $(SHOW),--show)
 
+# `make bench-history EVENTS=1000000`: 10 million events take about 15 GB in /tmp, and hours on a slow machine.
+.PHONY: bench-history
+bench-history: install ## Measure a history of EVENTS events (10 million) beside one of 100,000.
+	@exec $(BIN)/python -m tests.bench.history_scale $(if $(EVENTS),--events "$(EVENTS)")
+
 .PHONY: sizing
 sizing: bench ## Measure, and generate docs/sizing.md from it.
 	@$(BIN)/python docs/measured.py

@@ -41,8 +41,7 @@ _ONE_CORE: Final = {"max_parallel_workers_per_gather": "0", "jit": "off"}
 
 async def measure(recorder: Recorder) -> None:
     """Latencies of the queries themselves, without the broker; and the cost of the index."""
-    draw = random.Random(16)
-    vocabulary = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(3, 9))) for _ in range(20_000)]
+    vocabulary = make_vocabulary()
     async with Bench.open() as bench, _stored(bench, vocabulary, EVENTS_STORED) as connection:
         for name, ask in _questions(connection, vocabulary).items():
             for _ in recorder.each(f"history.{name}"):
@@ -89,14 +88,21 @@ async def _stored(bench: Bench, vocabulary: list[str], count: int) -> Any:
     connection = await asyncpg.connect(await bench.new_database(), server_settings=_ONE_CORE)
     try:
         await ensure_partitions(connection, datetime.now(UTC))
-        for batch in batches_of(list(_said(vocabulary, count))):
+        for batch in batches_of(list(said_events(vocabulary, count))):
             await connection.fetchval(STORE, *columns(batch.rows))
         yield connection
     finally:
         await connection.close()
 
 
-def _said(vocabulary: list[str], count: int) -> Iterator[Said]:
+def make_vocabulary() -> list[str]:
+    """Words, the most frequent first."""
+    draw = random.Random(16)
+    return ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(3, 9))) for _ in range(20_000)]
+
+
+def said_events(vocabulary: list[str], count: int) -> Iterator[Said]:
+    """So many events of all sandboxes in turn."""
     draw = random.Random(count)
 
     def text(size: int) -> str:

@@ -11,7 +11,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Each of these signals cancels the current task, which can still end what it has begun.
+    """Each of these signals cancels the current asyncio task, which can still clean up.
 
     A signal that is ignored, as SIGHUP under `nohup`, stays ignored.
     """

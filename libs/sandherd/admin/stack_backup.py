@@ -41,7 +41,7 @@ _NEW_HOME: Final = "restore to a new home: `sandherd --home DIR restore …`; ex
 async def back_up_stack(
     home: Path, folder: Path, *, with_secrets: bool = False, on_step: OnStep = ignore_step
 ) -> list[Stated]:
-    """Save a stack to a new folder. A running one is stopped meanwhile, its sandboxes keep working.
+    """Save a stack to a new folder. A running stack is stopped during the backup; its sandboxes continue.
 
     Raises `HerdError`; then no folder is left. Interrupted by a signal, a stack that ran is started again.
     """

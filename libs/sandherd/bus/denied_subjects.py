@@ -18,7 +18,7 @@ _log: Final = logs.get("bus")
 
 
 class DeniedSubjects:
-    """One line per subject and minute, with their number since the last one."""
+    """Logs for each subject at most one line a minute, with the number of errors since the previous line."""
 
     def __init__(self) -> None:
         self._limit = LineLimit()
@@ -30,7 +30,7 @@ class DeniedSubjects:
 
 
 def source_of(error: str) -> str:
-    """What is counted together: the operation with the subject, or with the first part of a reply's. Pure."""
+    """The key of an error: the operation and the subject, or the first part of a reply subject. Pure."""
     found = _SUBJECT.search(error)
     if found is None:
         return error

@@ -53,6 +53,16 @@ class RateLimiter:
         excess = expected - at - self._tolerance
         return excess if excess > _ROUNDING else 0.0
 
+    def admits(self, key: Hashable, at: float) -> bool:
+        """Count a message at `at` and return True, or False if it exceeds rate and burst: it is not counted then."""
+        expected = max(self._expected.get(key, at), at) + self._interval
+        if expected - at - self._tolerance > _ROUNDING:
+            return False
+        self._expected[key] = expected
+        if len(self._expected) > _PRUNE_AT:
+            self._prune(at)
+        return True
+
     def forget(self, key: Hashable) -> None:
         """Treat a key as one that has published nothing so far."""
         self._expected.pop(key, None)

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -29,6 +29,9 @@ class TlsClient(Client):
     def __init__(self, *, tls_required: bool) -> None:
         super().__init__()
         self._tls_required = tls_required
+        self.admits: Callable[[bytes, bytes, int], bool] | None = None
+        """Whether a received message is queued, by its subject, its reply subject and how many of its subscription
+        wait. Replace it before subscribing."""
 
     @property
     def is_tls(self) -> bool:
@@ -61,6 +64,12 @@ class TlsClient(Client):
                 raise PlainTextError
             info["tls_required"] = True  # a server that also accepts plain text only says that TLS is available
         await super()._process_info(info, initial_connection)
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        """Called for each message, before its headers are read and it is queued."""
+        subscription = self._subs.get(sid)
+        if self.admits is None or subscription is None or self.admits(subject, reply, subscription.pending_msgs):
+            await super()._process_msg(sid, subject, reply, data, headers)
 
     async def _process_pong(self) -> None:
         """Called for each PONG. nats-py would stop reading if the flush that sent the PING has timed out meanwhile.

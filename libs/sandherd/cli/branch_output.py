@@ -1,4 +1,4 @@
-"""Shows branches, and what became of the branch of a task that was followed to its end."""
+"""Shows branches, and the result of a followed task on its branch."""
 
 import shlex
 import sys
@@ -172,7 +172,7 @@ def _show_one(view: BranchView, output: Format) -> None:
 
 
 def show_result(view: BranchView, output: Format) -> None:
-    """Show what became of a branch: all of it as JSON, or else its summary and what a user can do next."""
+    """Show the state of a branch: all of it as JSON, or else its summary and what a user can do next."""
     _show_one(view, output) if output.is_json or output is Format.NAME else _show_summary(view)
 
 

@@ -179,8 +179,8 @@ Files = Annotated[
     typer.Option(
         "--file",
         metavar="PATH",
-        help="Text file to put into the work tree; repeatable. Relative paths keep their folders; "
-        "absolute and `..` paths keep only the file name.",
+        help="Text file to put into the work tree; repeatable. A relative path is the target path; "
+        "of an absolute or `..` path only the file name is.",
     ),
 ]
 AnyFiles = Annotated[
@@ -188,8 +188,8 @@ AnyFiles = Annotated[
     typer.Option(
         "--file",
         metavar="PATH",
-        help="File to put into the work tree; repeatable. Relative paths keep their folders; "
-        "absolute and `..` paths keep only the file name.",
+        help="File to put into the work tree; repeatable. A relative path is the target path; "
+        "of an absolute or `..` path only the file name is.",
     ),
 ]
 Directory = Annotated[

@@ -1,4 +1,4 @@
-"""Opens and merges the pull requests of branches, and shows what became of them."""
+"""Opens and merges the pull requests of branches, and shows the results."""
 
 from functools import partial
 

@@ -1,5 +1,6 @@
 """Why a broker could not be connected to, with a remedy."""
 
+import shlex
 from datetime import UTC, datetime
 
 from sandherd.bus.errors import BusError, TlsError
@@ -43,6 +44,13 @@ def not_reached(context: Context, error: BusError) -> HerdError:
     if context.sources.get("nats_url") == SettingSource.PARAMETER:
         remedy = "check the address given with --nats-url, or omit it"
         return NotReachedError.of(Code.UNAVAILABLE, f"no broker at {context.nats_url}", remedy=remedy)
+    if context.name is None and _names_no_stack(context):
+        return NotReachedError.of(
+            Code.UNAVAILABLE,
+            f"no stack was started in {context.home}, and there is no broker at {context.nats_url}",
+            remedy=f"name another folder with --home, or start a stack with `sandherd --home "
+            f"{shlex.quote(str(context.home))} up`",
+        )
     return NotReachedError.of(
         Code.UNAVAILABLE,
         f"no broker at {context.nats_url}",
@@ -50,3 +58,9 @@ def not_reached(context: Context, error: BusError) -> HerdError:
         if context.name
         else "start a stack with `sandherd up`, or set NATS_URL",
     )
+
+
+def _names_no_stack(context: Context) -> bool:
+    """Whether a home was named on the command line that has no address of a stack: the broker's is the default one."""
+    named = context.sources.get("home") == SettingSource.PARAMETER
+    return named and context.sources.get("nats_url") == SettingSource.DEFAULT

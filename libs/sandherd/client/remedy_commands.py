@@ -10,8 +10,8 @@ REMEDY_COMMANDS: Final = {
     "compare branch NAME": "branches diff NAME",
     "create a sandbox with an agent server": "sandboxes create --agent-server",
     "create project NAME": "projects create NAME",
-    "delete a schedule that is not needed": "schedules delete",
-    "delete a secret that is not needed": "secrets delete",
+    "delete a schedule that is not needed": "schedules delete SCHEDULE",
+    "delete a secret that is not needed": "secrets delete SECRET",
     "fetch branch NAME": "branches fetch NAME",
     "list the archived days": "history archives",
     "list the branches": "branches list",
@@ -26,14 +26,15 @@ REMEDY_COMMANDS: Final = {
     "read the output of the agent of NAME": "logs NAME",
     "read the trajectory of NAME": "trajectory NAME",
     "resume sandbox NAME": "sandboxes resume NAME",
-    "revoke a session that is not needed": "tokens revoke",
-    "revoke a token that is not needed": "tokens revoke",
+    "revoke a session that is not needed": "tokens revoke TOKEN",
+    "revoke a token that is not needed": "tokens revoke TOKEN",
     "revoke token NAME": "tokens revoke NAME",
-    "rotate the secret of the webhook": "webhooks rotate",
+    "rotate the secret of the webhook": "webhooks rotate WEBHOOK",
     "saved commits on branch NAME": "branches show NAME",
     "terminate sandbox NAME": "sandboxes terminate NAME",
 }
-"""What remedies of services contain, by the command that does it. `NAME` is the name that the remedy has there."""
+"""What remedies of services contain, by the command that does it. `NAME` is the name that the remedy has there; other
+words in capitals are for the user to replace."""
 
 
 def with_command(remedy: str) -> str:

@@ -12,14 +12,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sandherd.telemetry import logs
 
 SLOW: Final = "slow"
 EVICTED: Final = "evicted"
+INVALID: Final = "invalid"
 _SHARE: Final = 4
 """The HTTP server may use at most this fraction (1 / N) of the process's file descriptors."""
+_FREE_PIECES: Final = 64
+_PIECE_BYTES: Final = 128
+"""A body may come in `_FREE_PIECES` pieces of any size, and one more for each `_PIECE_BYTES` of it: reading a piece takes
+as long whatever its size, so that a body in chunks of one byte would occupy the event loop for seconds."""
 _log: Final = logs.get("http_connections")
 
 
@@ -114,6 +120,25 @@ class OpenConnections:
         self._since.pop(connection, None)
 
 
+class BoundedBodies(h11.Connection):
+    """Refuses a body in pieces that are too small."""
+
+    _pieces = 0
+    _bytes = 0
+
+    def next_event(self) -> Any:
+        """The next part of a request. Raises `h11.RemoteProtocolError` for an invalid one."""
+        event = super().next_event()
+        if isinstance(event, h11.Data):
+            self._pieces += 1
+            self._bytes += len(event.data)
+            if self._pieces > _FREE_PIECES + self._bytes // _PIECE_BYTES:
+                raise h11.RemoteProtocolError("the pieces of a body are too small")
+        elif isinstance(event, h11.Request):
+            self._pieces = self._bytes = 0
+        return event
+
+
 class BoundedConnection(H11Protocol):
     """uvicorn's HTTP/1.1 connection with a deadline for each exchange and a place in the table.
 
@@ -122,6 +147,7 @@ class BoundedConnection(H11Protocol):
 
     def __init__(self, table: OpenConnections, **options: Any) -> None:
         super().__init__(**options)
+        self.conn = BoundedBodies(h11.SERVER, self.conn._max_incomplete_event_size)  # noqa: SLF001  # as uvicorn set it
         self._table = table
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -142,6 +168,13 @@ class BoundedConnection(H11Protocol):
         self._start_deadline()
         self._table.progressed(self)
         super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request. Behind the start of another response only the end of the connection says so."""
+        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            super().send_400_response(msg)
+        else:
+            self._table.drop(self, INVALID)
 
     @property
     def responding(self) -> bool:

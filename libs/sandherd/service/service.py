@@ -34,6 +34,7 @@ from sandherd.service.diagnostics import Diagnostics
 from sandherd.service.http_connections import raise_open_files
 from sandherd.service.http_server import ServiceHttpServer
 from sandherd.service.request_budget import Budget
+from sandherd.service.request_intake import RequestIntake
 from sandherd.service.request_queue import RequestLane
 from sandherd.service.request_scheduler import RequestLimits
 from sandherd.service.request_spans import RequestSpans
@@ -74,6 +75,8 @@ class Service:
         self._answers = RequestRouter(
             principal, self.meters, _request_limits(settings), RequestSpans(settings.traced_requests)
         )
+        self._intake = RequestIntake(self.meters)
+        self.background("refusals", lambda: self._intake.run(self._incoming))
         self._failure: asyncio.Future[None] | None = None
         self.meters.expose((*GROUPS["every service"], *GROUPS[principal]))
         self._measure_streams()
@@ -203,6 +206,7 @@ class Service:
             self.bus = await stack.enter_async_context(self._open_bus(self.principal))
             # A flood of requests must not delay what the broker sends beside them: acknowledgements, records, leases.
             self._incoming = await stack.enter_async_context(self._open_bus(f"{self.principal}-requests"))
+            self._incoming.client.admits = self._intake.admits
             self.health.add("broker", lambda: None if self._connected else "no connection")
             self.meters.watch("sandherd_connected", lambda: self._connected)
             broker = self._answers.broker(self._incoming)

@@ -14,8 +14,11 @@ Days = Annotated[int, Field(ge=0, le=36_500)]
 
 
 class HistorySettings(BaseModel):
-    """How long event-ingest stores events."""
+    """How event-ingest stores events, and for how long."""
 
+    database_pooled: Annotated[bool, Env("SANDHERD_DATABASE_POOLED")] = False
+    """Whether `DATABASE_URL` is that of a pooler in transaction mode, such as PgBouncer.
+    [docs/postgres.md](postgres.md#pgbouncer)."""
     history_days: Annotated[Days, Env("SANDHERD_HISTORY_DAYS")] = 90
     """How many days events stay in the history; then the day that their ids are of is dropped. 0: forever.
     [docs/history.md](history.md#retention)."""

@@ -25,10 +25,12 @@ from sandherd.settings.fields import OWN_RUNTIMES
 
 OTHER: Final = "other"
 _SAFE: Final = re.compile(SAFE_NAME_PATTERN)
+WEBHOOK_PARTITIONS: Final = ("0", "1", "2", "3")
 LEASES: Final = (
     "spawner.scheduler",
     "spawner.sweep",
     "message-relay.delivery",
+    *(f"message-relay.webhooks-{number}" for number in WEBHOOK_PARTITIONS),
     "monitor.watch",
     "monitor.conductor",
     "monitor.budgets",
@@ -79,7 +81,7 @@ DELIVERY: Final = _label("outcome", "Done, to be retried, or stored in DEAD.", (
 REQUEST: Final = _label("request", "The type of the request.", _types(MessageKind.REQUEST))
 ANSWER: Final = _label("outcome", "`ok`, or the code of the refusal.", ("ok", *Code))
 CODE: Final = _label("code", "Why it could not be handled.", Code)
-DROPPED: Final = _label("reason", "Too slow, or the oldest of too many.", ("slow", "evicted"))
+DROPPED: Final = _label("reason", "Too slow, the oldest of too many, or invalid.", ("slow", "evicted", "invalid"))
 LEASE: Final = _label("lease", "What only one replica does at a time.", LEASES)
 SIGNAL: Final = _label("signal", "What is exported.", ("traces", "metrics"))
 EXPORT: Final = _label("outcome", "Accepted by the collector, or dropped.", ("sent", "lost"))
@@ -128,6 +130,8 @@ TOKEN: Final = _label("kind", "The kind of tokens.", ("input", "output", "cache_
 STATUS: Final = _label("status", "The class of the response's status.", ("2xx", "4xx", "5xx"))
 MESSAGE_STATE: Final = _label("state", "The state reached.", MessageState)
 APPROVAL_STATE: Final = _label("state", "The state reached.", ("requested", "rejected", *ApprovalState))
+WEBHOOK: Final = _label("outcome", "Accepted, to be sent again, or a dead letter.", ("accepted", "failed", "given_up"))
+WEBHOOK_PARTITION: Final = _label("partition", "A part of the webhooks.", WEBHOOK_PARTITIONS)
 FINDING: Final = _label("rule", "The housekeeping rule.", monitor_rules.HOUSEKEEPING)
 STEERING: Final = _label("rule", "The guardian's rule.", monitor_rules.GUARDIAN)
 RULE: Final = _label("rule", "The monitor's rule.", (row.name for row in monitor_rules.RULES))

@@ -23,6 +23,7 @@ class MetricKind(StrEnum):
 _USUAL: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _LONG: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 _HOURS: Final = (1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400)
+_DAYS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 600, 3600, 14_400, 86_400, 259_200)
 _COUNTS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 
@@ -227,6 +228,29 @@ _RELAY: Final = (
     Metric("sandherd_messages_total", _C, "{message}", "Messages to agents, by state.", (of.MESSAGE_STATE,)),
     Metric("sandherd_message_delivery_seconds", _H, "s", "From the command to the worker's receipt."),
     Metric("sandherd_approvals_total", _C, "{approval}", "Approvals, by state.", (of.APPROVAL_STATE,)),
+    Metric(
+        "sandherd_webhook_deliveries_total", _C, "{attempt}", "Attempts to send an event to a webhook.", (of.WEBHOOK,)
+    ),
+    Metric(
+        "sandherd_webhook_delay_seconds",
+        _H,
+        "s",
+        "From the broker's time of an event to its acceptance by a webhook.",
+        buckets=_DAYS,
+    ),
+    Metric(
+        "sandherd_webhook_oldest_seconds",
+        _G,
+        "s",
+        "Age of the oldest event that a webhook has not accepted; 0 where it is not delivered.",
+        (of.WEBHOOK_PARTITION,),
+    ),
+    Metric(
+        "sandherd_webhook_events_dropped_total",
+        _C,
+        "{event}",
+        "Events that the stream dropped before webhooks had read them, at most.",
+    ),
 )
 _MONITOR: Final = (
     Metric("sandherd_watched_sandboxes", _G, "{sandbox}", "Sandboxes that the monitor watches."),

@@ -9,6 +9,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import asyncpg
 
+from event_ingest.database_sessions import (
+    ONE_CORE,
+    DatabaseHosts,
+    DatabaseSettingError,
+    check_durability,
+    describe_error,
+    server_settings,
+    session_pool,
+    statement_cache,
+)
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.telemetry import logs
 
@@ -29,11 +39,8 @@ LIGHT_CONNECTIONS: Final = 4
 """Number of connections for requests that read one page."""
 HEAVY_CONNECTIONS: Final = 2
 """Number of connections for requests that may read all of a sandbox or a project."""
-_ONE_CORE: Final = MappingProxyType({"max_parallel_workers_per_gather": "0", "jit": "off"})
-"""A request may use one core only."""
 APPLICATION_NAME: Final = "sandherd event-ingest"
 """Its `application_name` in the database, followed by the number of the last migration of its version."""
-_CONNECT_TIMEOUT: Final = 3.0
 _NARROW: Final = "narrow the request: name a sandbox, or set since and until"
 _INVALID_DATA_CLASSES: Final = frozenset({"22", "23", "54"})
 """SQLSTATE classes that concern the data: data exception, constraint, program limit."""
@@ -59,6 +66,7 @@ class DatabaseUnavailableError(Exception):
 
 _NO_CONNECTION: Final = (
     DatabaseUnavailableError,
+    DatabaseSettingError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
     OSError,
@@ -82,12 +90,15 @@ def classify_error(error: Exception) -> Fault | None:
 class Database:
     """Separate pools for writing, light requests, heavy requests and checks, so that none holds up another."""
 
-    def __init__(self, url: str, prepare: Prepare, *, last_migration: int = 0, writers: int = 3) -> None:
+    def __init__(
+        self, url: str, prepare: Prepare, *, last_migration: int = 0, writers: int = 3, pooled: bool = False
+    ) -> None:
         """A pool with this many writing connections. `prepare` runs at every check and keeps the schema ready.
 
-        `last_migration` is the number of the last migration of this version.
+        `last_migration` is the number of this version's last one. `pooled`: the URL is that of a pooler.
         """
-        self._url = url
+        self._hosts = DatabaseHosts(url)
+        self._pooled = pooled
         self._prepare = prepare
         self._writers = writers
         self._application_name = f"{APPLICATION_NAME} {last_migration}"
@@ -139,11 +150,21 @@ class Database:
     async def maintaining(self) -> AsyncIterator[Connection]:
         """A connection of its own, without a time limit. Raises the database's own errors."""
         named = {"application_name": self._application_name}
-        connection = await asyncpg.connect(self._url, timeout=_CONNECT_TIMEOUT, server_settings=named)
+        connection = await self._hosts.connect(server_settings=named, **statement_cache(pooled=self._pooled))
         try:
             yield connection
         finally:
             connection.terminate()
+
+    @asynccontextmanager
+    async def locked(self, lock: int) -> AsyncIterator[bool]:
+        """Whether this replica alone has an advisory lock, until the end. Raises the database's own errors."""
+        # A lock of a session, rather than of a transaction, could stay behind in a pooler.
+        async with self.maintaining() as connection, connection.transaction():
+            alone: bool = await connection.fetchval("select pg_try_advisory_xact_lock($1)", lock)
+            # Ends the portal of the statement before, whose snapshot `create index concurrently` would wait for.
+            await connection.execute("select 1")
+            yield alone
 
     @asynccontextmanager
     async def reading(self, *, heavy: bool = False) -> AsyncIterator[Connection]:
@@ -162,10 +183,10 @@ class Database:
             if fault is None:
                 raise
             if fault is Fault.POISON:
-                raise ContractError(Code.INVALID_FIELD, f"invalid history request: {_describe(error)}") from error
+                raise ContractError(Code.INVALID_FIELD, f"invalid history request: {describe_error(error)}") from error
             raise ContractError(
                 Code.UNAVAILABLE,
-                f"the history's database is unavailable ({_describe(error)})",
+                f"the history's database is unavailable ({describe_error(error)})",
                 remedy="start Postgres, then retry; the spawner serves the live state without it",
             ) from error
 
@@ -173,12 +194,12 @@ class Database:
     async def _connection(self, pool: Callable[[], Pool]) -> AsyncIterator[Connection]:
         if not self._checked.is_set():  # right after the start, the state is unknown
             with suppress(TimeoutError):
-                async with asyncio.timeout(_CONNECT_TIMEOUT):
+                async with asyncio.timeout(self._hosts.timeout):
                     await self._checked.wait()
         if self._problem is not None:
             raise DatabaseUnavailableError(self._problem)
         try:
-            async with pool().acquire(timeout=_CONNECT_TIMEOUT) as connection:
+            async with pool().acquire(timeout=self._hosts.timeout) as connection:
                 yield connection
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             if classify_error(error) is Fault.UNAVAILABLE and not isinstance(error, asyncpg.QueryCanceledError):
@@ -187,17 +208,18 @@ class Database:
 
     def _request_check(self, error: Exception) -> None:
         """Trigger a check soon, but change no state: one bad connection is not an unavailable database."""
-        _log.warning("database error, checking again", error=_describe(error))
+        _log.warning("database error, checking again", error=describe_error(error))
         self._check_requested.set()
 
     async def _check(self) -> None:
         try:
-            async with self._check_pool.acquire(timeout=_CONNECT_TIMEOUT) as connection:
+            async with self._check_pool.acquire(timeout=self._hosts.timeout) as connection:
+                await check_durability(connection)
                 await self._prepare(connection)
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             if classify_error(error) is None:
                 raise
-            self._set_problem(_describe(error))
+            self._set_problem(describe_error(error))
         else:
             self._set_problem(None)
 
@@ -215,36 +237,13 @@ class Database:
     async def _pools(self) -> AsyncIterator[None]:
         async with (
             self._pool(self._writers, WRITE_TIMEOUT) as self._write_pool,
-            self._pool(LIGHT_CONNECTIONS, READ_TIMEOUT, _ONE_CORE) as self._read_pool,
-            self._pool(HEAVY_CONNECTIONS, READ_TIMEOUT, _ONE_CORE) as self._heavy_pool,
+            self._pool(LIGHT_CONNECTIONS, READ_TIMEOUT, ONE_CORE) as self._read_pool,
+            self._pool(HEAVY_CONNECTIONS, READ_TIMEOUT, ONE_CORE) as self._heavy_pool,
             self._pool(1, WRITE_TIMEOUT) as self._check_pool,
         ):
             yield
 
     def _pool(self, size: int, timeout: float, settings: Mapping[str, str] = MappingProxyType({})) -> Pool:
-        return asyncpg.create_pool(
-            self._url,
-            min_size=0,
-            max_size=size,
-            command_timeout=timeout + 0.5,
-            timeout=_CONNECT_TIMEOUT,
-            max_inactive_connection_lifetime=300,
-            reset=_skip_reset,
-            server_settings={
-                "application_name": self._application_name,
-                "statement_timeout": str(int(timeout * 1000)),
-                "idle_in_transaction_session_timeout": str(int(timeout * 2000)),
-                "timezone": "UTC",
-                # Acknowledged events are on disk, independent of the server's own setting.
-                "synchronous_commit": "on",
-                **settings,
-            },
-        )
-
-
-async def _skip_reset(_connection: Any) -> None:
-    """Skips asyncpg's reset, which costs a round trip each time: our connections have no state to reset."""
-
-
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0]}" if str(error) else type(error).__name__
+        begun = server_settings(self._application_name, timeout, settings, pooled=self._pooled)
+        made: Pool = session_pool(self._hosts, size, timeout, begun, pooled=self._pooled)
+        return made

@@ -98,7 +98,10 @@ def compose(settings: Settings) -> Service:
     service = Service(Principal.EVENT_INGEST, settings)
     last_migration = read_migrations()[-1].number
     database = Database(
-        settings.database_url, Schema(partial(datetime.now, UTC)).prepare, last_migration=last_migration
+        settings.database_url,
+        Schema(partial(datetime.now, UTC)).prepare,
+        last_migration=last_migration,
+        pooled=settings.database_pooled,
     )
     ingest = Ingest(database, service.meters)
     service.health.add(DATABASE, lambda: named_problem(database.problem(), settings.database_url))

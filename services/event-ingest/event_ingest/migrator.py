@@ -11,7 +11,7 @@ The first five files are older than the kinds, and than any release.
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import resources
@@ -139,24 +139,34 @@ def unapplied(migrations: Sequence[Migration], applied: AppliedMigrations) -> li
 async def migrate(
     connection: Connection, migrations: Sequence[Migration] | None = None, *, after: bool = True
 ) -> list[int]:
-    """Apply the missing migrations, and return their numbers. Of several processes that start at once, one does it.
+    """Apply the missing migrations, and return their numbers. Of processes that start at once, one applies each.
 
     Without `after`, only those that the previous version can run with. Raises `MigrationRefusedError`; an error in a
     file leaves the database as it was before that file.
     """
     known = read_migrations() if migrations is None else migrations
     selected = list(known) if after else before_new_code(known)
-    await connection.execute("select pg_advisory_lock($1)", _LOCK)
-    try:
+    numbers = {migration.number for migration in selected}
+    done: list[int] = []
+    while (number := await _apply_next(connection, known, numbers)) is not None:
+        done.append(number)
+    return done
+
+
+async def _apply_next(connection: Connection, known: Sequence[Migration], numbers: Collection[int]) -> int | None:
+    """Apply the first missing one, in one transaction; None if none is missing.
+
+    The lock is the transaction's, as a pooler may give each transaction another session.
+    """
+    async with connection.transaction():
+        await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
         await connection.execute(_CREATE_TABLES)
-        numbers = {migration.number for migration in selected}
         todo = [migration for migration in unapplied(known, await _applied(connection)) if migration.number in numbers]
-        for migration in todo:
-            await _apply(connection, migration)
-        return [migration.number for migration in todo]
-    finally:
-        if not connection.is_closed():
-            await connection.execute("select pg_advisory_unlock($1)", _LOCK)
+        if todo:
+            await _apply(connection, todo[0])
+    if todo:
+        _log.info("migration applied", number=todo[0].number, migration=todo[0].name)
+    return todo[0].number if todo else None
 
 
 async def pending_migrations(connection: Connection) -> list[Migration]:
@@ -177,15 +187,13 @@ async def _read_checksums(connection: Connection, table: str) -> dict[int, str]:
 
 async def _apply(connection: Connection, migration: Migration) -> None:
     try:
-        async with connection.transaction():
-            await connection.execute("set local statement_timeout = 0")  # a migration may take any time
-            await connection.execute(migration.sql, timeout=86_400)
-            await connection.execute(
-                f"insert into {migration.table} (number, name, sha256) values ($1, $2, $3)",  # noqa: S608  # constant name
-                migration.number,
-                migration.name,
-                migration.sha256,
-            )
+        await connection.execute("set local statement_timeout = 0")  # a migration may take any time
+        await connection.execute(migration.sql, timeout=86_400)
+        await connection.execute(
+            f"insert into {migration.table} (number, name, sha256) values ($1, $2, $3)",  # noqa: S608  # constant name
+            migration.number,
+            migration.name,
+            migration.sha256,
+        )
     except asyncpg.SyntaxOrAccessError as error:
         raise MigrationRefusedError(f"migration {migration.number} ({migration.name}): {error}") from error
-    _log.info("migration applied", number=migration.number, migration=migration.name)

@@ -104,20 +104,13 @@ async def missing_term_indexes(connection: Connection, now: datetime) -> list[tu
     return found
 
 
-async def create_missing(connection: Connection, now: datetime) -> bool:
-    """Create them; returns False if another replica does. Of a connection without a time limit, in no transaction."""
-    if not await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK):
-        return False
-    try:
-        named = [(one.name, one.statements) for one in await missing_indexes(connection)]
-        for name, statements in (*named, *await missing_term_indexes(connection, now)):
-            for statement in statements:
-                await connection.execute(statement)
-            _log.info("partition index created", index=name)
-    finally:
-        if not connection.is_closed():
-            await connection.execute("select pg_advisory_unlock($1)", _LOCK)
-    return True
+async def create_missing(connection: Connection, now: datetime) -> None:
+    """Create them, if no other replica does. Of a connection without a time limit, in no transaction."""
+    named = [(one.name, one.statements) for one in await missing_indexes(connection)]
+    for name, statements in (*named, *await missing_term_indexes(connection, now)):
+        for statement in statements:
+            await connection.execute(statement)
+        _log.info("partition index created", index=name)
 
 
 class PartitionIndexes:
@@ -132,12 +125,19 @@ class PartitionIndexes:
             done = await self._try()
             await asyncio.sleep(_CHECK_SECONDS if done else RETRY_SECONDS)
 
+    async def create(self, now: datetime) -> bool:
+        """Create what is missing; returns False if another replica does. Raises the database's errors."""
+        async with self._database.locked(_LOCK) as alone:
+            if alone:
+                async with self._database.maintaining() as connection:
+                    await create_missing(connection, now)
+        return alone
+
     async def _try(self) -> bool:
         if not await self._database.wait_available(RETRY_SECONDS):
             return False
         try:
-            async with self._database.maintaining() as connection:
-                return await create_missing(connection, datetime.now(UTC))
+            return await self.create(datetime.now(UTC))
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             if classify_error(error) is None and not isinstance(error, asyncpg.PostgresError):
                 raise

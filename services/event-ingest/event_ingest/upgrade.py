@@ -2,7 +2,7 @@
 
     sandherd-event-ingest migrate before|after [--wait SECONDS]
 
-`readers` is in `event_ingest.readers`.
+`readers` is in `event_ingest.readers`, `rebuild` in `event_ingest.rebuild`.
 
 `before` applies what the previous version can run with, before the new code runs; the service does the same when it
 starts. `after` applies all the rest, and waits until no older event-ingest is connected; so does `migrate` alone. Of
@@ -17,17 +17,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-import asyncpg
-
-from event_ingest import readers
+from event_ingest import readers, rebuild
 from event_ingest.database import APPLICATION_NAME, Connection, Fault, classify_error
+from event_ingest.database_sessions import DatabaseHosts, statement_cache
 from event_ingest.migrator import MigrationRefusedError, migrate, pending_migrations, read_migrations
 from event_ingest.schema import ensure_partitions
 from sandherd.contracts.errors import ContractError
 from sandherd.settings import load
 from sandherd.telemetry import logs
 
-_CONNECT_TIMEOUT: Final = 3.0
 _RETRY_INTERVAL: Final = 0.5
 _DEFAULT_WAIT: Final = 60.0
 _CONNECTED: Final = """
@@ -70,13 +68,15 @@ async def _count_older(connection: Connection, last_migration: int) -> int:
 
 
 async def _connect(url: str, timeout: float) -> Connection:
-    deadline = asyncio.get_running_loop().time() + timeout
+    hosts, deadline = DatabaseHosts(url), asyncio.get_running_loop().time() + timeout
     while True:
         try:
-            return await asyncpg.connect(url, timeout=_CONNECT_TIMEOUT, server_settings={"timezone": "UTC"})
+            made: Connection = await hosts.connect(server_settings={"timezone": "UTC"}, **statement_cache(pooled=True))
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             if classify_error(error) is not Fault.UNAVAILABLE or asyncio.get_running_loop().time() > deadline:
                 raise
+        else:
+            return made
         await asyncio.sleep(_RETRY_INTERVAL)
 
 
@@ -92,6 +92,7 @@ def main(arguments: Sequence[str]) -> int:
         "--wait", type=float, default=_DEFAULT_WAIT, metavar="SECONDS", help="wait for database and older versions [60]"
     )
     readers.add_command(commands)
+    rebuild.add_command(commands)
     options = parser.parse_args(arguments)
     try:
         settings = load().settings
@@ -114,6 +115,8 @@ async def _run(url: str, options: argparse.Namespace) -> str:
         return f"migrated {', '.join(map(str, done))}\n" if done else "up to date\n"
     connection = await _connect(url, _DEFAULT_WAIT)
     try:
+        if options.command == "rebuild":
+            return await rebuild.run_command(connection, options)
         return await readers.run_command(connection, options)
     finally:
         await connection.close()

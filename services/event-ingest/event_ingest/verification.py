@@ -12,6 +12,8 @@ from sandherd.contracts.requests import HistoryDifference
 
 Pair = tuple[str, str]
 """A project, and a task or sandbox in it."""
+Totals = Mapping[tuple[str, str, str], tuple[int, int, int]]
+"""By project, source and entity: the number of events, the highest of their sequences, and the sum of these."""
 
 _MAX_TEXT: Final = 300
 _JSON: Final = frozenset({"result", "depends_on", "labels"})
@@ -40,11 +42,7 @@ def compare_rows(
     table: ReadTable, stored: Iterable[Mapping[str, Any]], projected: Projections, pairs: Collection[Pair]
 ) -> Iterator[HistoryDifference]:
     """The differences of a table, of these entities only: of others not all events were read."""
-    expected: dict[tuple[str, ...], Any] = {
-        key: row
-        for key, row in getattr(projected, table.name).items()
-        if (row.project, getattr(row, table.entity)) in pairs
-    }
+    expected = expected_rows(table, projected, pairs)
     for row in stored:
         key = tuple(row[name] for name in table.key)
         by_events = expected.pop(key, None)
@@ -59,11 +57,20 @@ def compare_rows(
         yield _difference(table.name, key, "", None, _MISSING)
 
 
+def expected_rows(table: ReadTable, projected: Projections, pairs: Collection[Pair]) -> dict[tuple[str, ...], Any]:
+    """The rows of a table that the events result in, by key, of these entities only."""
+    return {
+        key: row
+        for key, row in getattr(projected, table.name).items()
+        if (row.project, getattr(row, table.entity)) in pairs
+    }
+
+
 def compare_totals(
-    stored: Mapping[tuple[str, str, str], tuple[int, int, int]],
-    counted: Mapping[tuple[str, str, str], tuple[int, int, int]],
+    stored: Totals,
+    counted: Totals,
 ) -> Iterator[HistoryDifference]:
-    """The differences of `sources`: by project, source and entity the number, the highest and the sum of sequences.
+    """The differences of `sources`.
 
     Fewer events than were counted are no difference: totals stay when days are dropped.
     """
@@ -78,8 +85,8 @@ def compare_totals(
 
 
 def incomplete_pairs(
-    stored: Mapping[tuple[str, str, str], tuple[int, int, int]],
-    counted: Mapping[tuple[str, str, str], tuple[int, int, int]],
+    stored: Totals,
+    counted: Totals,
 ) -> set[Pair]:
     """The entities of which events were counted that are not stored now, as their days were dropped."""
     return {

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 from monitor.facts import Observation
 from monitor.rule_set import ActiveRule, FoundT, RuleSet
-from monitor.rules.rule import AnyRule, GuardianRule, Pattern
+from monitor.rules.rule import AnyGuardianRule, AnyRule, GuardianRule, Pattern
 from monitor.state import MAX_CITED, NONE_ASSESSED, SandboxActivity, Steering
+from sandherd.contracts.events.monitor import SteeringStep
 
 ResultT = TypeVar("ResultT")
 
@@ -96,6 +97,11 @@ def pattern(name: str, state: SandboxActivity, rules: RuleSet) -> Pattern | None
     rule = rules.by_name[name]
     assert isinstance(rule, GuardianRule)
     return call(rule, "pattern", rule.pattern, part_of(state, rule, rules))
+
+
+def reached(rule: AnyGuardianRule, pattern: Pattern, rules: RuleSet) -> SteeringStep | None:
+    """The highest step that a pattern's count reaches; None below the first. Raises `RuleFailedError`."""
+    return call(rule, "step", rule.step, pattern, rules.thresholds[rule.name])
 
 
 def call(rule: AnyRule, step: str, method: Callable[..., ResultT], *arguments: Any) -> ResultT:

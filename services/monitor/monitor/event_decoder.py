@@ -8,7 +8,7 @@ from monitor.rules import registry
 from sandherd.contracts.decoder import read_event
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EVENTS, EventData
-from sandherd.contracts.events.agent import AgentHeartbeat, AgentStarted, AgentUsage, Outcome
+from sandherd.contracts.events.agent import AgentHeartbeat, AgentStarted, AgentTurnCompleted, AgentUsage, Outcome
 from sandherd.contracts.events.conversation import AgentSystemMessage
 from sandherd.contracts.events.message import ApprovalEvent, MessageEvent
 from sandherd.contracts.events.monitor import (
@@ -34,7 +34,7 @@ _SMALLEST: Final = 100
 """Minimum bytes of an envelope."""
 _PARSED: Final[tuple[type[EventData], ...]] = (
     *(AgentHeartbeat, AgentStarted, SandboxRequested, SandboxExtended, SandboxRefused, MessageEvent, ApprovalEvent),
-    *(AgentUsage, Outcome, AgentFileEdited, AgentSystemMessage),
+    *(AgentTurnCompleted, AgentUsage, Outcome, AgentFileEdited, AgentSystemMessage),
     *(IdleFinding, MonitorGuardianAnalysed, MonitorInterventionDecided, MonitorInterventionOutcome),
     *(MonitorFindingAssessed, MonitorNotificationPublished, MonitorRuleMuted, MonitorRuleUnmuted),
     *(model for rule in registry.RULES for model in rule.reads),

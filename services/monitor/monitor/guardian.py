@@ -69,7 +69,7 @@ def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds
         step = ladder.due(state, rule, pattern, rules) if pattern is not None else None
         if pattern is None or step is None or not _stands(rule, state, rules):
             continue
-        step = rule.step(pattern, active.thresholds) or step if highest == "observe" else step
+        step = evaluation.reached(rule, pattern, rules) or step if highest == "observe" else step
         decision = _decision(state, rule, pattern, step, now=now, rules=rules, ids=ids)
         if decision is not None and (accepts or decision.steering is None):
             return decision

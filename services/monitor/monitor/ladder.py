@@ -6,6 +6,7 @@ if the agent has ignored the one before. It is lowered to the maximum of the san
 
 from typing import Final, get_args
 
+from monitor import evaluation
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import AnyGuardianRule, GuardianRule, Pattern
 from monitor.state import Intervention, SandboxActivity
@@ -27,8 +28,11 @@ def maximum(state: SandboxActivity, rules: RuleSet) -> SteeringStep:
 
 
 def due(state: SandboxActivity, rule: AnyGuardianRule, pattern: Pattern, rules: RuleSet) -> SteeringStep | None:
-    """The step that a pattern leads to, before it is lowered to the maximum; None if it leads to none."""
-    reached = rule.step(pattern, rules.thresholds[rule.name])
+    """The step that a pattern leads to, before it is lowered to the maximum; None if it leads to none.
+
+    Raises `RuleFailedError`.
+    """
+    reached = evaluation.reached(rule, pattern, rules)
     if reached is None:
         return None
     watched = rules.by_name.get(pattern.of or rule.name)

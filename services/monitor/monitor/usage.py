@@ -2,7 +2,8 @@
 
 `agent.usage` has the difference since the last one, and the final event of an attempt has totals, which a harness may
 report without differences. So a total is the greater of both, and never decreases. A worker that publishes an event
-again repeats its sequence number; such a report is counted once. Usage of sub-agents is in that of their agent.
+again repeats its sequence number; such a report, and such an end of a turn, is counted once. Usage of sub-agents is in
+that of their agent.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,6 +32,8 @@ MAX_TOKENS: Final = 10**10
 """A report of more tokens of a kind is not counted: no attempt can use as many."""
 MAX_COST: Final = 10**11
 """Likewise, in micro-dollars."""
+MAX_TURNS: Final = 10**6
+"""Likewise, of the turns of an attempt."""
 TOKENS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 COST: Final = "cost_micro_usd"
 _FAILED: Final = frozenset({"failed", "timed_out", "outage"})
@@ -55,6 +58,8 @@ class AgentTotals:
     implausible: int = 0
     reported: int = 0
     """The sequence number, within the worker's, of the last report of usage."""
+    ended_turn: int = 0
+    """Likewise, of the last event that ended a turn."""
     in_turn: bool = False
     """Whether usage was reported since the last turn ended."""
     began_at: datetime | None = None
@@ -122,9 +127,9 @@ def _ended(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:
     data = seen.data
     if not isinstance(data, Outcome):
         return progress
-    turns = max(progress.turns, data.turns)
-    if not _is_plausible(data):
-        return replace(progress, turns=turns)
+    turns = max(progress.turns, data.turns if data.turns <= MAX_TURNS else 0)
+    if data.turns > MAX_TURNS or not _is_plausible(data):
+        return replace(progress, turns=turns, implausible=progress.implausible + 1)
     totals = {name: max(getattr(progress, name), getattr(data, name)) for name in (*TOKENS, COST)}
     return replace(progress, turns=turns, **_flags(progress, totals), **totals)
 
@@ -138,9 +143,12 @@ def _flags(progress: AgentTotals, totals: Mapping[str, int]) -> dict[str, Any]:
     return {"metered": progress.metered or any(totals.values()), "priced": priced}
 
 
-def _turn_ended(progress: AgentTotals, _: ObservedEvent) -> AgentTotals:
+def _turn_ended(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:
+    if 0 < seen.sequence <= progress.ended_turn:
+        return progress
     unmetered = progress.unmetered_turns + (not progress.in_turn)
-    return replace(progress, turns=progress.turns + 1, unmetered_turns=unmetered, in_turn=False)
+    turns, ended_turn = progress.turns + 1, seen.sequence or progress.ended_turn
+    return replace(progress, turns=turns, ended_turn=ended_turn, unmetered_turns=unmetered, in_turn=False)
 
 
 def _began(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:

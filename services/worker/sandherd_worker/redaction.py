@@ -155,7 +155,7 @@ class Redactor:
         yield from self._beginnings_unescaped(raw)
 
     def _beginnings_encoded(self, raw: bytes, *, quoted: bool | None) -> Iterable[int | None]:
-        for text in (raw, dump(without_half_an_offset(raw), quoted=quoted) if b"000" in raw else None):
+        for text in (raw, dump(without_half_an_offset(raw), quoted=quoted)):
             if text is not None:
                 yield self._partial_start_in(compact(text), self._compact, _LETTERS)
                 yield self._partial_start_in(hexadecimal(text), self._hexadecimal, 2 * _SURE)

@@ -194,8 +194,8 @@ NOT_COVERED: Final = (
     "there also the column of letters beside hexadecimal digits",
     "a dump whose offsets do not begin with 0, as `od` prints them from 256 KiB on and `xxd` from 256 MiB on",
     (
-        "a dump with a column of letters and no offsets (`od -An -t x1z`), or whose first row begins behind other "
-        "text, of a value of fewer than 32 bytes in several rows"
+        "a dump of `xxd` whose offsets were cut off, or whose first row begins behind other text, of a value of fewer "
+        "than 32 bytes in several rows"
     ),
     "rows of two kinds in turn (`od -t x1 -t c`), bytes that `pprint` wraps, a list of `oct()`",
     "`od -a`, `od -c` and octal escapes of a value with other characters than ASCII; UTF-16 within base64",

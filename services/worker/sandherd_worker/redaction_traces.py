@@ -22,7 +22,7 @@ others, or puts separate ones side by side. A text in which it may do so is alwa
 What is left are `\` and a sign, which stays, `\` and one of those letters, and a quote within quotes. The result is
 such a text again, with the same traces, and its runs of letters and digits are in the original: so the three zeros that
 the offsets of a dump have are in the text, and in its trace. A text that has them and an offset is always searched,
-too, as blanking offsets puts others side by side.
+too, as blanking offsets puts others side by side, and so is one with a column of letters between signs.
 """
 
 import re
@@ -35,6 +35,7 @@ from typing import Final
 
 from sandherd_worker.redaction_forms import Reading
 from sandherd_worker.redaction_search import Part
+from sandherd_worker.redaction_views import has_column
 
 _BLOCK: Final = 8
 _SAMPLED: Final = 2 * _BLOCK - 1
@@ -208,7 +209,7 @@ class Traces:
         if not read and not dumped:
             return False
         seen = letters(raw)
-        if b"000" in seen and _OFFSET.search(raw):
+        if (b"000" in seen and _OFFSET.search(raw)) or has_column(raw):
             return True
         if read and (self._letters.any_in(seen, read) or self._runs.any_in(raw, read)):
             return True

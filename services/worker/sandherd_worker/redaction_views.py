@@ -170,16 +170,35 @@ _QUOTED_LINE: Final = re.compile(
 )
 
 
+_COLUMN: Final = re.compile(rb"(?<=[0-9A-Fa-f]) {2,1024}[>|][^\n]*")
+
+
+def has_column(raw: bytes) -> bool:
+    """Whether a text has letters between signs behind digits, as `od -t x1z` and `hexdump -C` write them."""
+    return (b"  >" in raw or b"  |" in raw) and _COLUMN.search(raw) is not None
+
+
 def dump(raw: bytes, *, quoted: bool | None) -> bytes | None:
     """The text with the offsets and the column of letters of `xxd`, `hexdump` and `od` blanked; None if it has none.
 
-    With `quoted`, a row may also begin behind a quote, as in JSON; if that is None, where no line end is escaped.
+    With `quoted`, a row may also begin behind a quote, as in JSON; if that is None, where no line end is escaped. A
+    column between signs is blanked behind any digits, to the end of its line.
     """
+    rows = _rows(raw, quoted=quoted)
+    found = raw if rows is None else rows
+    return _COLUMN.sub(_blank, found) if has_column(found) else rows
+
+
+def _rows(raw: bytes, *, quoted: bool | None) -> bytes | None:
     if b"000" not in raw or not _DUMPED.search(raw):
         return None
     if quoted is None:
         quoted = b"\\n" not in raw
     return (_QUOTED_LINE if quoted else _DUMP_LINE).sub(_bytes_alone, raw)
+
+
+def _blank(found: re.Match[bytes]) -> bytes:
+    return b" " * len(found[0])
 
 
 def _bytes_alone(found: re.Match[bytes]) -> bytes:

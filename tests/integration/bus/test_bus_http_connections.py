@@ -103,6 +103,42 @@ async def test_endless_header_is_refused(serve: Any) -> None:
     writer.close()
 
 
+CHUNKED = b"POST /%s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("path", [b"healthz", b"nowhere"])
+async def test_body_in_tiny_pieces_is_closed_at_once(serve: Any, path: bytes) -> None:
+    """Chunks of one byte each are refused after some hundred, and not read until the exchange's deadline."""
+    service = await serve(ConnectionLimits(exchange=600))
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
+    writer.write(CHUNKED % path + b"1\r\nx\r\n" * 2_000)
+    await _closed(reader)
+    writer.close()
+    assert await _healthy(service)
+
+
+async def test_body_in_usual_pieces_is_read(serve: Any) -> None:
+    """A small body byte by byte, and a large one in chunks as programs send them, get their response."""
+    service = await serve(ConnectionLimits(exchange=600))
+    for pieces in (b"1\r\nx\r\n" * 64, b"200\r\n" + b"x" * 512 + b"\r\n", (b"80\r\n" + b"x" * 128 + b"\r\n") * 500):
+        reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
+        writer.write(CHUNKED % b"nowhere" + pieces + b"0\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 404")
+        writer.close()
+
+
+async def test_invalid_rest_of_an_answered_request_closes_its_connection_alone(serve: Any) -> None:
+    """What follows a response and is no body ends the connection, counted, without a traceback."""
+    service = await serve(ConnectionLimits(exchange=600))
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
+    writer.write(CHUNKED % b"nowhere" + b"1\r\nx\r\n")
+    assert (await reader.readline()).startswith(b"HTTP/1.1 404")
+    writer.write(b"no chunk\r\n")
+    await _closed(reader)
+    writer.close()
+    assert await _dropped(service, "invalid") == 1
+
+
 async def test_oldest_stalled_connections_are_closed_for_new_ones(serve: Any) -> None:
     """With more connections than the limit, the oldest are closed and a new one gets its response."""
     service = await serve(FEW)

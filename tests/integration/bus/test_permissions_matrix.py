@@ -50,8 +50,8 @@ class Speaker:
 
         Twice, because nats-py writes a flush's PING before what it still has to send.
         """
-        await self.bus.client.flush(timeout=PATIENCE)
-        await self.bus.client.flush(timeout=PATIENCE)
+        await self.bus.client.flush(timeout=300)
+        await self.bus.client.flush(timeout=300)
         found = {match[2] for text in self.violations if (match := REFUSED.search(text.lower())) and match[1] == verb}
         self.violations.clear()
         return found

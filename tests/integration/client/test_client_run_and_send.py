@@ -164,15 +164,16 @@ async def test_run_with_files_refuses_a_name_in_use(neighbours: Neighbours, sand
 
 @pytest.mark.parametrize("output", ["table", "json"])
 async def test_refused_task_is_a_usage_error(neighbours: Neighbours, sandherd: Sandherd, output: str) -> None:
-    """One line on standard error has the reason and the remedy, with status 2."""
+    """One line on standard error has the reason and the remedy, with status 2; the reason is shown once."""
     running = asyncio.ensure_future(sandherd("run", "x", "--runtime", "nonsense", "-o", output, "--", "true"))
     command = await neighbours.take(Principal.SPAWNER)
     neighbours.task = command.subject
     reason = f"there is no runtime {command.data.spec.runtime!r} here; there is: process"
     rejected = TaskRejected(reason=reason, field="spec.runtime")
     await neighbours.say(f"spawner/{command.subject}/{command.id.hex}", rejected)
-    status, _, err = await running
+    status, out, err = await running
     assert status == 2
+    assert ("there is no runtime" in out) == (output == "json")
     assert err.startswith(f"sandherd: {command.subject} was rejected: {reason}; ")
     assert err.count("\n") == 1
     assert "--runtime" in err

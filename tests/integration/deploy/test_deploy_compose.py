@@ -11,16 +11,21 @@ from sandherd.bus.identity.capacity import Capacity
 from sandherd.settings import load
 from tests.engines.compose import Compose
 
+LIMITED_LOG = ("json-file", "max-file", "max-size")
 TELEMETRY = {"collector", "prometheus", "grafana"}
 
 
 @pytest.mark.parametrize("profiles", ["", "telemetry", "telemetry,cli"])
 def test_compose_configuration_is_complete(profiles: str) -> None:
-    """With every profile all references resolve, and nothing has to be set but the socket's group."""
+    """With every profile all references resolve, and nothing has to be set but the socket's group.
+
+    Whatever a sandbox has the broker or a service log, the files of no container grow without limit.
+    """
     found = Compose(DOCKER_GID="0", COMPOSE_PROFILES=profiles)("config")
     assert (found.returncode, found.stderr) == (0, "")
     services = yaml.safe_load(found.stdout)["services"]
     assert set(SERVICES) <= set(services)
+    assert {(part["logging"]["driver"], *part["logging"]["options"]) for part in services.values()} == {LIMITED_LOG}
 
 
 def test_missing_docker_gid_is_reported_with_its_command() -> None:

@@ -47,7 +47,7 @@ def test_every_pod_is_restricted(values: Json) -> None:
 
 @pytest.mark.parametrize("values", MATRIX)
 def test_only_the_spawner_has_a_token(values: Json) -> None:
-    """Only where sandboxes are pods has it one: another service has no access to the cluster."""
+    """The spawner has a token only if sandboxes are pods; no other service has access to the cluster."""
     objects = rendered(values)
     made = values.get("settings", {}).get("runtime") != "remote"
     tokens = {name: pod["spec"]["automountServiceAccountToken"] for name, pod in pods(objects)}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from event_ingest.partition_indexes import NAMES, create_missing, missing_indexes
+from event_ingest.partition_indexes import NAMES, PartitionIndexes, missing_indexes
 from event_ingest.queries.statistics import count_statistics, show_overview
 from event_ingest.queries.transcript import read_transcript
 from sandherd.contracts.errors import Code, ContractError
@@ -154,12 +154,12 @@ async def test_partitions_get_their_indexes_while_events_are_stored(history: Any
             f"update pg_index set indisvalid = false where indexrelid = '{missing[0].name}'::regclass"
         )
         await history.hear(turn(script, "sbx-1", 2))
-        assert await create_missing(connection, datetime.now(UTC))
+        assert await PartitionIndexes(history.database).create(datetime.now(UTC))
         assert await missing_indexes(connection) == []
         assert await connection.fetchval(
             "select indisvalid from pg_index where indexrelid = 'events_of_activity'::regclass"
         )
         async with history.database.maintaining() as other:
             await other.execute("select pg_advisory_lock($1::bigint)", 0x5A4D_494E_4458)
-            assert not await create_missing(connection, datetime.now(UTC))
+            assert not await PartitionIndexes(history.database).create(datetime.now(UTC))
     assert (await ask(history, count_statistics, AskStatistics())).total.turns == 2

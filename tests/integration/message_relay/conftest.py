@@ -6,14 +6,17 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import nats.errors
 import pytest
+from aiohttp import web
 from nats.aio.msg import Msg
 
 from message_relay.main import compose
 from sandherd.bus.connection import Bus
+from sandherd.client import Herd
 from sandherd.contracts.commands import AnswerApproval, Command, RequestApproval, SendMessage, WithdrawApproval
 from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope, wrap
@@ -25,6 +28,9 @@ from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import DELIVER, Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
+from spawner.main import compose as compose_spawner
+from tests.integration.message_relay.webhook_endpoint import Endpoint
+from tests.integration.message_relay.webhook_herd import HOST, context_of
 from tests.patience import PATIENCE
 
 PROJECT = "default"
@@ -338,3 +344,32 @@ def _command(data: CommandT, sandbox: str) -> Envelope[CommandT]:
 async def world(herd: Broker) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
         yield await World(herd, stack).open()
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[Endpoint]:
+    found = Endpoint()
+    app = web.Application()
+    app.add_routes([web.post("/{name}", found.receive)])
+    runner = web.AppRunner(app, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, HOST, 0).start()
+    found.url = f"http://{HOST}:{runner.addresses[0][1]}"
+    try:
+        yield found
+    finally:
+        found.held.set()
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def spawner(herd: Broker, tmp_path: Path) -> AsyncIterator[Service]:
+    settings = herd.settings(Principal.SPAWNER, home=tmp_path / "home", check_interval=0.2, isolation="none")
+    async with compose_spawner(settings).running() as service:
+        yield service
+
+
+@pytest.fixture
+async def user(herd: Broker, spawner: Service) -> AsyncIterator[Herd]:
+    async with Herd.connect(context_of(herd)) as connected:
+        yield connected

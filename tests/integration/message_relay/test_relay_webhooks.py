@@ -3,50 +3,25 @@
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
-from message_relay.main import compose as compose_relay
 from message_relay.webhooks import partition, rules
 from message_relay.webhooks.record import WebhookRecord
 from message_relay.webhooks.store import StoredWebhook, WebhookStore
 from sandherd.cli.exit_status import status_of
-from sandherd.client import Context, Herd, HerdError
-from sandherd.contracts.subjects import Principal
-from sandherd.service.service import Service
+from sandherd.client import Herd, HerdError
 from sandherd.stack.broker import Broker
-from spawner.main import compose as compose_spawner
-from tests.integration.client.test_client_subscriptions import said
 from tests.integration.message_relay.webhook_endpoint import Endpoint, is_signed
+from tests.integration.message_relay.webhook_herd import ONE, TWO, context_of, create, is_idle, relay_of, workers
 from tests.integration.spawner.file_thief import Thief
 from tests.live_files import contents_below
 from tests.patience import PATIENCE
 from tests.polling import eventually
-
-HOST = "127.0.0.1"
-ONE, TWO = "sbx-one", "sbx-two"
-
-
-@pytest.fixture
-async def endpoint() -> AsyncIterator[Endpoint]:
-    found = Endpoint()
-    app = web.Application()
-    app.add_routes([web.post("/{name}", found.receive)])
-    runner = web.AppRunner(app, shutdown_timeout=1)
-    await runner.setup()
-    await web.TCPSite(runner, HOST, 0).start()
-    found.url = f"http://{HOST}:{runner.addresses[0][1]}"
-    try:
-        yield found
-    finally:
-        found.held.set()
-        await runner.cleanup()
 
 
 @pytest.fixture(autouse=True)
@@ -54,61 +29,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events are sent again at once, three times at most."""
     monkeypatch.setattr(rules, "RETRIES", (0.01, 0.01, 0.01))
     monkeypatch.setattr(partition, "SCANNED_EVERY", 0.1)
-
-
-def relay_of(herd: Broker, **values: Any) -> Service:
-    return compose_relay(herd.settings(Principal.MESSAGE_RELAY, **{"webhook_hosts": [HOST]} | values))
-
-
-@pytest.fixture
-async def spawner(herd: Broker, tmp_path: Path) -> AsyncIterator[Service]:
-    settings = herd.settings(Principal.SPAWNER, home=tmp_path / "home", check_interval=0.2, isolation="none")
-    async with compose_spawner(settings).running() as service:
-        yield service
-
-
-def context_of(herd: Broker, project: str = "default") -> Context:
-    credentials = herd.credentials(Principal.CLIENT, project=project)
-    return Context(nats_url=herd.url, credentials=credentials, project=project, home=herd.home / "nowhere")
-
-
-@pytest.fixture
-async def user(herd: Broker, spawner: Service) -> AsyncIterator[Herd]:
-    async with Herd.connect(context_of(herd)) as connected:
-        yield connected
-
-
-async def create(user: Herd, name: str, url: str, **more: Any) -> str:
-    """Create a webhook, once the services respond. Returns its secret; another one if the first reply was lost."""
-    lost = False
-
-    async def attempt() -> str | None:
-        nonlocal lost
-        try:
-            return str((await user.create_webhook(name, url, **more)).secret)
-        except HerdError as error:
-            if error.problem.code == "conflict" and lost:
-                return str((await user.rotate_webhook_secret(name)).secret)
-            if error.problem.code not in {"unavailable", "busy"}:
-                raise
-            lost = True
-            return None
-
-    return str(await eventually(attempt, "the webhook is created"))
-
-
-@asynccontextmanager
-async def workers(herd: Broker) -> AsyncIterator[Callable[..., Any]]:
-    """Publishes the events of sandboxes with these numbers."""
-    async with AsyncExitStack() as stack:
-        buses = {name: await stack.enter_async_context(herd.bus(Principal.WORKER, sandbox=name)) for name in (ONE, TWO)}
-
-        async def publish(*numbers: int, sandboxes: tuple[str, ...] = (ONE, TWO)) -> None:
-            for number in numbers:
-                for name in sandboxes:
-                    await buses[name].publish_event(said(number, sandbox=name))
-
-        yield publish
 
 
 async def test_events_come_signed_in_order_despite_failures(herd: Broker, user: Herd, endpoint: Endpoint) -> None:
@@ -129,13 +49,8 @@ async def test_events_come_signed_in_order_despite_failures(herd: Broker, user: 
         headers, body = endpoint.last["hook"]
         assert is_signed(secret, headers, body)
         assert not is_signed(secret, headers, body + b" ")
-        await eventually(partial(_is_idle, user, "hook"), "what is handled is stored")
+        await eventually(partial(is_idle, user, "hook"), "what is handled is stored")
         assert (await user.webhook("hook")).accepted_at is not None
-
-
-async def _is_idle(user: Herd, name: str) -> bool:
-    found = await user.webhook(name)
-    return found.waiting == 0 and found.position > 0 and found.accepted_at is not None
 
 
 async def test_relay_killed_before_it_stores_sends_again(
@@ -178,7 +93,7 @@ async def test_two_replicas_deliver_each_event_in_order(herd: Broker, user: Herd
             await publish(*range(1, 11))
             for number in range(4):
                 await eventually(partial(endpoint.has, f"hook-{number}", 20), "all are delivered")
-                await eventually(partial(_is_idle, user, f"hook-{number}"), "what is handled is stored")
+                await eventually(partial(is_idle, user, f"hook-{number}"), "what is handled is stored")
         await publish(11)
         for number in range(4):
             name = f"hook-{number}"

@@ -71,13 +71,16 @@ def check_decided_once(world: World, sandboxes: list[str]) -> None:
 
 
 @asynccontextmanager
-async def replica_process(world: World, stderr: int | None = None) -> AsyncIterator[asyncio.subprocess.Process]:
+async def replica_process(
+    world: World, stderr: int | None = None, partitions: int = COUNT
+) -> AsyncIterator[asyncio.subprocess.Process]:
     settings = world.herd.settings(Principal.MONITOR)
     environment = os.environ | {
         "NATS_URL": settings.nats_url,
         "SANDHERD_CREDENTIALS": str(settings.credentials),
         "SANDHERD_DEAD_AFTER": "3600",
         "SANDHERD_CHECK_INTERVAL": "0.2",
+        "SANDHERD_MONITOR_PARTITIONS": str(partitions),
     }
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "monitor.main", env=environment, stderr=stderr)
     try:

@@ -273,6 +273,15 @@ LETTER = {
     "dead_at": ago(80),
     "payload": '{"type": "agent.mess',
 }
+DEAD_LETTER = {"sequence": 88, "type": "task.failed", "subject": "task-003", "reason": "status 500", "at": ago(90)}
+WEBHOOKS: list[dict[str, Any]] = [
+    {"name": "alerts", "url": "https://example.com/events", "types": ["task.failed", "approval"], "entities": [],
+     "state": "active", "created_at": ago(9000), "created_by": "ada", "secret_at": ago(9000), "position": 1234,
+     "waiting": 3, "retrying": 1, "dropped": 12, "dropped_at": ago(300), "dead": 1, "accepted_at": ago(200),
+     "failing_since": ago(100), "problem": "status 500"},
+    {"name": "copy", "url": "https://archive.example.com/hooks/sandherd", "types": [], "entities": ["task-001"],
+     "state": "active", "created_at": ago(400), "secret_at": ago(400), "position": 1240, "accepted_at": ago(1)},
+]  # fmt: skip
 SPEC = {
     "text": TASKS[5]["text"],
     "harness": {"kind": "claude", "approvals": {"tools": {"Bash": "ask"}}},
@@ -360,6 +369,8 @@ EXAMPLES: dict[str, Any] = {
     "/catalogue": CATALOGUE,
     "/budgets": BUDGETS,
     "/health": HEALTH,
+    "/webhooks": {"webhooks": WEBHOOKS, "limit": 16},
+    "/webhooks/alerts": WEBHOOKS[0] | {"dead_letters": [DEAD_LETTER]},
     "/audit": AUDIT,
     "/doctor": DOCTOR,
     "/dead-letters": {"letters": [LETTER], "next_cursor": None},
@@ -375,4 +386,5 @@ EMPTY: dict[str, Any] = {
     "/search": {"hits": [], "next_cursor": None},
     "/statistics": {"groups": [], "total": {}, "group_count": 0, "since": None},
     "/dead-letters": {"letters": [], "next_cursor": None},
+    "/webhooks": {"webhooks": [], "limit": 16},
 }

@@ -154,6 +154,29 @@ async def test_click_on_a_moved_task_cancels_nothing(double: GatewayDouble, tab:
     assert double.received == [("POST", "/api/v1/tasks/task-001/cancel", {})]
 
 
+async def test_list_that_is_older_than_an_event_reverts_no_row(double: GatewayDouble, tab: Page) -> None:
+    """The list, or its next page, was read before a task ended, and arrives behind that event: the task stays ended."""
+    await watch(tab)
+    rows = [task(number, "running", f"Task {number}") for number in range(100)]
+    double.replies["/tasks"] = {"tasks": rows, "next_cursor": "c"}
+    held = double.hold("/tasks")
+    await tab.goto("/")
+    await held.arrived.wait()
+    await double.publish(event("task.failed", taskid="task-001", data={"attempt": 1, "error": "tests fail"}))
+    await released(tab, double, held, "/tasks")
+    row = tab.get_by_role("listitem").filter(has=tab.locator("[href$='task-001'], [href$='sbx-001']"))
+    await expect(row.get_by_text("failed", exact=True)).to_be_visible()
+    await expect(tab.get_by_text("Task 99", exact=True)).to_be_visible()
+    double.replies["/tasks"] = {"tasks": [task(200, "running", "Task 200")], "next_cursor": None}
+    held = double.hold("/tasks")
+    await tab.get_by_role("button", name="Show 100 more").click()
+    await held.arrived.wait()
+    await double.publish(event("task.completed", taskid="task-200", data={"attempt": 1}))
+    await released(tab, double, held, "/tasks")
+    last = tab.get_by_role("listitem").filter(has_text="Task 200")
+    await expect(last.get_by_text("completed", exact=True)).to_be_visible()
+
+
 async def test_list_is_extended_once(double: GatewayDouble, tab: Page) -> None:
     """Two clicks on "Show more" read one page: its rows are not there twice."""
     decided = EXAMPLES["/approvals"]["approvals"][-1]

@@ -226,6 +226,58 @@ async def test_operator_sees_checks_and_requeues_a_dead_letter(double: GatewayDo
     assert double.received == [("POST", f"/api/v1{path}", None)] * 3
 
 
+async def test_operator_tests_replays_and_deletes_a_webhook(double: GatewayDouble, tab: Page) -> None:
+    """Each action is sent once, and its result is shown; a deletion is confirmed before."""
+    hook = EXAMPLES["/webhooks/alerts"]
+    double.replies["DELETE /webhooks/alerts"] = {"name": "alerts"}
+    double.replies["POST /webhooks/alerts/test"] = {"accepted": False, "status": 500, "reason": "status 500"}
+    double.replies["POST /webhooks/alerts/replay"] = hook | {"dead": 0, "dead_letters": [], "waiting": 4}
+    await open_page(tab, "/operations", "https://example.com/events")
+    panel = tab.get_by_role("region", name="Webhooks")
+    await expect(panel.get_by_role("row").nth(1)).to_contain_text("failing")
+    await panel.get_by_role("button", name="Test alerts").click()
+    await expect(panel.get_by_text("Test of alerts: not accepted, status 500")).to_be_visible()
+    await panel.get_by_role("button", name="alerts", exact=True).click()
+    await expect(panel.get_by_text("12 messages at most were no longer stored")).to_be_visible()
+    await panel.get_by_role("button", name="Send dead letters again").click()
+    await expect(panel.get_by_text("alerts continues behind 1,234, with 4 waiting")).to_be_visible()
+    assert await violations(tab) == []
+    await panel.get_by_role("button", name="Delete the webhook alerts").click()
+    await panel.get_by_role("button", name="Delete alerts", exact=True).click()
+    await expect(panel.get_by_text("alerts is deleted")).to_be_visible()
+    assert double.received == [
+        ("POST", "/api/v1/webhooks/alerts/test", None),
+        ("POST", "/api/v1/webhooks/alerts/replay", {"dead_letters": True}),
+        ("DELETE", "/api/v1/webhooks/alerts", None),
+    ]
+
+
+async def test_operator_creates_a_webhook_and_rotates_its_secret(double: GatewayDouble, tab: Page) -> None:
+    """A refused creation keeps what was filled in; each secret is shown once."""
+    hook = EXAMPLES["/webhooks/alerts"]
+    double.replies["PUT /webhooks/new"] = 503
+    double.replies["POST /webhooks/copy/secret"] = {"webhook": hook | {"name": "copy"}, "secret": "whsec_second"}
+    await open_page(tab, "/operations", "https://example.com/events")
+    panel = tab.get_by_role("region", name="Webhooks")
+    await panel.get_by_role("button", name="New webhook").click()
+    await panel.get_by_label("Name").fill("new")
+    await panel.get_by_label("URL").fill("https://example.com/new")
+    await panel.get_by_label("Types").fill("task.failed, approval")
+    await panel.get_by_role("button", name="Create", exact=True).click()
+    await expect(panel.get_by_text("the test refuses this")).to_be_visible()
+    assert await violations(tab) == []
+    double.replies["PUT /webhooks/new"] = {"webhook": hook | {"name": "new"}, "secret": "whsec_first"}
+    await panel.get_by_role("button", name="Create", exact=True).click()
+    await expect(panel.get_by_text("whsec_first")).to_be_visible()
+    assert await violations(tab) == []
+    await panel.get_by_role("button", name="I have stored it").click()
+    await expect(panel.get_by_text("whsec_first")).to_have_count(0)
+    await panel.get_by_role("button", name="New secret for copy").click()
+    await expect(panel.get_by_text("whsec_second")).to_be_visible()
+    created = {"url": "https://example.com/new", "types": ["task.failed", "approval"], "start": "new"}
+    assert [body for method, _, body in double.received if method == "PUT"] == [created] * 2
+
+
 async def test_task_is_submitted_and_exported(double: GatewayDouble, tab: Page) -> None:
     """What the form says is what is sent and exported; what is wrong is marked, and a failed request loses nothing."""
     double.replies["POST /tasks"] = 503

@@ -20,7 +20,7 @@ def open_provider(request: pytest.FixtureRequest) -> object:
 
 
 async def test_a_log_is_followed_to_its_end(boxes: Boxes) -> None:
-    """Both streams, with what is written meanwhile; without following, only what is there, or its last lines."""
+    """Following returns stdout and stderr with what is written meanwhile; otherwise the existing lines, or the last."""
     runtime = BoxRuntime(boxes.provider, boxes.herd)
     assert isinstance(runtime, LogSource)
     box = await boxes.make(PRINTS)
@@ -38,7 +38,7 @@ async def test_a_log_is_followed_to_its_end(boxes: Boxes) -> None:
 
 
 async def test_an_unknown_sandbox_has_no_log(boxes: Boxes) -> None:
-    """It is lost, as in every other call."""
+    """The call fails with the fault `lost`, as every other call for an unknown sandbox."""
     with pytest.raises(RuntimeFailedError) as caught:
         [piece async for piece in BoxRuntime(boxes.provider, boxes.herd).logs("sbx-unknown", LogQuery())]
     assert caught.value.fault is RuntimeFault.LOST

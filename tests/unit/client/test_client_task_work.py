@@ -148,8 +148,10 @@ def test_small_texts_are_part_of_the_spec_and_others_uploaded(folder: Path, tmp_
         assert work == WorkSource(beside, {path.name: path for path in files})
     with pytest.raises(HerdError, match="two files are named"):
         split([text, Path("/elsewhere/agent.py")], folder)
-    with pytest.raises(HerdError, match="is no folder"):
+    with pytest.raises(HerdError, match=r"agent\.py is a file, not a folder"):
         split([], text)
+    with pytest.raises(HerdError, match="nosuch does not exist"):
+        split([], tmp_path / "nosuch")
 
 
 def test_pipe_is_read_once() -> None:

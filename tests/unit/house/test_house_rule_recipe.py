@@ -82,10 +82,12 @@ def test_a_rule_is_added_by_one_module_and_make_docs(copy: Path) -> None:
     assert read["labels"] == sorted([*GUARDIAN, "quiet"])
     assert read["read"]
     assert read["schema"]["waits"] == {
-        "description": "Consecutive events that it waits.",
+        "description": "Number of consecutive `agent.waiting` events.",
         "type": "integer",
         "minimum": 1,
     }
     assert read["set"] == 3
-    assert "| `quiet.waits` | 20 | events | at least 1 | Consecutive events that it waits. |" in read["page"]
+    assert (
+        "| `quiet.waits` | 20 | events | at least 1 | Number of consecutive `agent.waiting` events. |" in read["page"]
+    )
     assert read["panel"] == f"s. The rules: {', '.join(GUARDIAN)}, quiet (docs/monitor.md)."

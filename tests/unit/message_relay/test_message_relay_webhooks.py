@@ -20,7 +20,7 @@ def record(**fields: object) -> WebhookRecord:
 
 
 def item(sequence: int, entity: str = "sbx-1", size: int = 1) -> Item:
-    return Item(sequence, entity, "agent.message", f"id-{sequence}", b"x" * size)
+    return Item(sequence, entity, "agent.message", f"id-{sequence}", b"x" * size, NOW)
 
 
 def test_entities_wait_for_themselves_only() -> None:

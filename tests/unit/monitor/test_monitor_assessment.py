@@ -109,7 +109,7 @@ def test_verdict_cites_events() -> None:
 
 
 def test_unsure_needs_no_evidence() -> None:
-    """That the records show neither can't be cited."""
+    """A verdict that the records show neither cites no evidence."""
     assert assessed(Answer(verdict="unsure"), case(), 1).verdict == "unsure"
 
 

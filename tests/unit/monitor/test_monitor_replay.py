@@ -104,6 +104,19 @@ def test_recorded_decisions_are_listed_beside(looping: Lines) -> None:
     assert len(report.interventions) == 1
 
 
+def test_rule_that_a_user_muted_is_muted_in_the_replay() -> None:
+    """A user's request is no decision of the recorded monitor: without it the replay would decide otherwise."""
+    lines = Lines()
+    lines.started()
+    lines.add("monitor.rule_muted", rule="loop", muted_by="user-1")
+    for _ in range(6):
+        lines.call("ls")
+    assert replay(lines.lines, ALL).interventions == []
+    lines.add("monitor.rule_unmuted", rule="loop")
+    lines.call("ls")
+    assert [(one.rule, one.event) for one in replay(lines.lines, ALL).interventions] == [("loop", 15)]
+
+
 def labelled(report_of: Lines, **label: Any) -> ReplayReport:
     document = {"sessions": {"one": {"sandbox": "sbx-1", **label}}}
     return replay(report_of.lines, ALL, json.dumps(document).encode())

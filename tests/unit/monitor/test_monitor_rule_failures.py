@@ -13,8 +13,9 @@ from monitor.evaluation import RuleFailedError, disabled
 from monitor.facts import Facts, Observation
 from monitor.findings import find
 from monitor.fold import fold
-from monitor.guardian import outcome, steer
+from monitor.guardian import Decision, outcome, steer
 from monitor.herd import Herd
+from monitor.replay.simulation import Simulation
 from monitor.rule_set import ALL, RuleSet
 from monitor.rules.rule import Documentation, Finding, GuardianRule, HousekeepingRule, Pattern, Thresholds
 from monitor.snapshot import pack, unpack
@@ -123,6 +124,44 @@ def test_rule_that_raises_in_judge_is_disabled_and_no_other(story: Story, after:
         finding = find(state, after(90), WITH_BAD, long_ago)
         assert finding is not None
         assert finding.rule == "dead"
+
+
+METHODS = ("fold", "judge", "pattern", "step", "steering_text", "is_repeated", "ignored_after")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("highest", ["observe", "pause"])
+def test_no_method_of_a_rule_affects_more_than_that_rule(story: Story, method: str, highest: Any) -> None:
+    """Whichever raises, in the watch and in a replay: nothing escapes, and the next rule finds what it finds alone.
+
+    The agent repeats two calls, so that both `loop` and `cycle` find something.
+    """
+
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError(method)
+
+    broken = type("Broken", (type(ALL.by_name["loop"]),), {method: fail})()
+    rules = RuleSet([rule if rule.name != "loop" else broken for rule in ALL.rules], max_step=highest)
+    herd, simulation, acted = Herd(rules=rules), Simulation(rules), set[str]()
+    calls = [story.call(f"c{number}", number * 5, given=f"ls {number % 2}") for number in range(20)]
+    for event in [one for call in calls for one in call]:
+        herd.fold(event)
+        simulation.feed(event)
+        state = herd.live[event.project, event.entity]
+        for decide in (lambda at: is_urgent(None, at, event, rules), lambda at: steer(at, event.at, rules, IDS)):  # noqa: B023  # called at once
+            try:
+                decision = decide(herd.live[state.key])
+            except RuleFailedError as failure:
+                herd.disable(state.key, failure)
+            else:
+                acted |= {decision.pattern.rule} if isinstance(decision, Decision) else set()
+    found = {one.rule for one in simulation.findings}
+    assert "cycle" in found
+    if method in {"fold", "judge", "step"}:
+        assert "loop" not in found & acted
+        assert "cycle" in acted
+    assert [rule for _, rule in herd.failures] in (["loop"], [])
+    assert {rule.partition(":")[0] for reasons in simulation.failed.values() for rule in reasons} <= {"loop"}
 
 
 def test_disabled_rule_stays_disabled_after_a_restart(story: Story) -> None:

@@ -12,13 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor import edits, summary, usage
+from monitor.event_decoder import read
 from monitor.facts import ObservedEvent
 from monitor.herd import Herd
 from monitor.rule_set import ALL
 from monitor.snapshot import pack, unpack
-from sandherd.contracts.events.agent import AgentStarted
+from sandherd.contracts.envelope import wrap
+from sandherd.contracts.events.agent import AgentStarted, AgentTurnCompleted
 from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.records import MAX_EDITS, MAX_RANGES, SandboxSummary
+from sandherd.contracts.subjects import event_subject
 
 Story = Any
 T0 = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -67,9 +70,37 @@ def test_implausible_usage_is_counted_and_not_added(story: Story) -> None:
     """One report must not use up the budget of a project for a month."""
     wrong = story.seen("agent.usage", input_tokens=MAX_WHOLE)
     dear = story.seen("agent.usage", cost_micro_usd=usage.MAX_COST + 1)
-    total = story.seen("agent.completed", input_tokens=MAX_WHOLE)
-    found = spent(story.seen("agent.started"), wrong, dear, total)
-    assert (found.implausible, found.tokens, found.metered) == (2, 0, False)
+    total = story.seen("agent.completed", input_tokens=MAX_WHOLE, turns=3)
+    found = summarised(story.seen("agent.started"), wrong, dear, total)
+    assert (found.spending.implausible, found.spending.tokens, found.spending.metered) == (3, 0, False)
+    assert found.turns == 3
+
+
+def test_implausible_number_of_turns_is_not_counted(story: Story) -> None:
+    """A total of turns that no attempt can have does not use up the project's budget of turns."""
+    total = story.seen("agent.completed", input_tokens=5, turns=usage.MAX_TURNS + 1)
+    found = summarised(story.seen("agent.started"), story.seen("agent.turn_completed"), total)
+    assert (found.turns, found.spending.implausible) == (1, 1)
+
+
+def test_turn_that_is_published_again_is_counted_once(story: Story) -> None:
+    """As a worker does that had no acknowledgement: the event has the sequence number that it had before."""
+    lines = [
+        wrap(
+            AgentTurnCompleted(turn=number),
+            AgentTurnCompleted.type,
+            source="/sandherd/sandbox/sbx-1",
+            sequence=sequence,
+            project="p1",
+            subject="sbx-1",
+            time=T0,
+            sandboxid="sbx-1",
+        )
+        for number, sequence in [(1, 5), (1, 5), (2, 9), (1, 5)]
+    ]
+    subject = event_subject("p1", "sbx-1", AgentTurnCompleted.type)
+    turns = [read(subject, line.model_dump_json(exclude_none=True).encode(), 1, T0) for line in lines]
+    assert summarised(story.seen("agent.started"), *[turn for turn in turns if turn is not None]).turns == 2
 
 
 def test_missing_usage_is_unmetered(story: Story) -> None:

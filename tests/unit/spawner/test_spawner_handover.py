@@ -65,7 +65,7 @@ first(server)
 
 
 def test_forked_processes_draw_different_random_numbers() -> None:
-    """Also where both have the id of the fork server, in which each library has drawn some already."""
+    """Also if both have the process id of the fork server, whose libraries have already generated random numbers."""
     done = subprocess.run(
         [sys.executable, "-c", EQUAL_IDS], capture_output=True, text=True, timeout=PATIENCE, check=False
     )

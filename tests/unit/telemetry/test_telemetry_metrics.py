@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from event_ingest.retention import LEASE as ROOM_LEASE
 from message_relay.main import LEASE as DELIVERY_LEASE
+from message_relay.webhooks.partition import PARTITIONS
 from monitor.budgets.component import LEASE as BUDGETS_LEASE
 from monitor.main import CONDUCTOR_LEASE
 from monitor.partition_plan import LAYOUT_LEASE as WATCH_LEASE
@@ -135,7 +136,8 @@ def test_values_owned_by_a_service_equal_the_labels() -> None:
     assert set(labels.WARM_STATES) == {state.value for state in WarmState}
     assert set(labels.BRANCH_OUTCOMES) == {DONE, *map(outcome_of, GitFault)}
     leases = {SCHEDULER_LEASE, SWEEP_LEASE, DELIVERY_LEASE, WATCH_LEASE, CONDUCTOR_LEASE, BUDGETS_LEASE, ROOM_LEASE}
-    assert set(labels.LEASES) == leases
+    webhooks = {f"message-relay.webhooks-{number}" for number in range(PARTITIONS)}
+    assert set(labels.LEASES) == leases | webhooks
 
 
 def test_units_are_in_the_names() -> None:

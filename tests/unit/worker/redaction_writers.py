@@ -143,6 +143,13 @@ WRITERS: dict[int, dict[str, Callable[[str], str]]] = {
         "od -t x1": shell('printf %s "$S" | od -t x1'),
         "od -t x1 without offsets": shell('printf %s "$S" | od -An -v -t x1'),
         "od -t x1z": shell('printf "ab%s" "$S" | od -t x1z'),
+        "od -t x1z without offsets": shell('printf "abc%s" "$S" | od -An -t x1z'),
+        "od -t u1z without offsets": shell('printf "ab%s" "$S" | od -An -w8 -t u1z'),
+        "od -t x1z without offsets within JSON": lambda text: json.dumps(
+            shell('printf %s "$S" | od -An -t x1z')(text)
+        ),
+        "od -t x1z in a diff": ahead("+", shell('printf "abc%s" "$S" | od -An -t x1z')),
+        "hexdump -C without offsets": lambda text: "\n".join(row[9:] for row in _hexdump(text.encode()).splitlines()),
         "od -b": shell('printf "abc%s" "$S" | od -b'),
         "bytes.hex": lambda text: text.encode().hex(),
         "capital, with colons": lambda text: text.encode().hex(":").upper(),

@@ -81,7 +81,7 @@ def test_digest_is_that_of_the_content_after_the_change(work: Path) -> None:
 
 
 def test_digest_of_a_content_with_a_secret_is_without_it(work: Path) -> None:
-    """The digest of a short secret could be guessed; one that is no secret is exact, with any characters."""
+    """A digest of content with a secret is of the masked content, from which it can't be guessed; others are exact."""
     redactor = Redactor(["hunter22"])
     tree = WorkTree(work, work.parent / "store", lambda text: redactor.lines(valid_text(text)))
     tree.take_baseline()

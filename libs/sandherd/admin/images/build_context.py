@@ -70,7 +70,7 @@ def written(
     harnesses: tuple[str, ...] = (),
     target: str = TARGETS[0],
 ) -> PythonPlatform:
-    """Write the build context for a Python platform; None means as here. Raises `HerdError`."""
+    """Write the build context for a Python platform; None: that of this machine. Raises `HerdError`."""
     oldest = agent_sdks.oldest_python(agent_sdks.checked(harnesses))
     own = BaseImage((), OWN.libc, OWN.machine).kind(oldest)
     kind = PythonPlatform(minor or own.minor, libc or own.libc, machine or own.machine)

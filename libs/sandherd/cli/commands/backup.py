@@ -74,8 +74,8 @@ def restore(
 ) -> int:
     """Restore a backup of a local stack to a new home, or one of a deployment to a broker without its streams.
 
-    Stop the services first. Nothing is overwritten; a second restore changes nothing. A local stack is started with
-    `sandherd up` then.
+    Stop the services first. Nothing is overwritten; a second restore changes nothing. Then start a local stack with
+    `sandherd up`.
     """
     import asyncio
 

@@ -42,7 +42,7 @@ BranchArgument = Annotated[
         autocompletion=branch_names,
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt for confirmation.")]
 
 
 @app.command(

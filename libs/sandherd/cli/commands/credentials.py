@@ -38,7 +38,10 @@ def create_credential(
     ctx: typer.Context,
     *,
     role: Annotated[
-        PersonRole, typer.Option("--role", help="Use one project, only receive its events, or use all projects.")
+        PersonRole,
+        typer.Option(
+            "--role", help="client (uses one project), subscriber (receives its events only) or operator (uses all)."
+        ),
     ],
     file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="File to write.")] = None,
     life: Annotated[

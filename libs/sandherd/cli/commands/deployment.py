@@ -12,7 +12,9 @@ app = group("Keys and credentials of a deployment: init, push.", "sandherd ident
 PROVISION_EXAMPLE = example("sandherd provision", "sandherd provision --replicas 3 --identity herd/identity")
 _SHOWN = {"kept": "unchanged"}
 """States that the tables show otherwise than JSON."""
-Port = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT")]
+Port = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port of the broker for clients.")]
+WebsocketPort = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port for WebSocket clients.")]
+MonitorPort = Annotated[int, typer.Option(min=1, max=65535, metavar="PORT", help="Port for the broker's own metrics.")]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder; keep it private.")]
 
 
@@ -35,8 +37,8 @@ def init_identity(
     ] = None,
     data: Annotated[str, typer.Option("--data", metavar="PATH", help="Data directory of the broker.")] = "/data",
     port: Port = 4222,
-    websocket_port: Port = 8080,
-    monitor_port: Port = 8222,
+    websocket_port: WebsocketPort = 8080,
+    monitor_port: MonitorPort = 8222,
     allow_changes: Annotated[
         bool,
         typer.Option("--allow-changes", help="The provisioner's credential may also change streams that exist."),

@@ -58,7 +58,8 @@ def overview(
 ) -> int:
     """Show how many tasks and sandboxes are in each state, events and cost over time, and what needs a user.
 
-    Of those that have ended, only those of the last --minutes are counted. `sandherd top` lists unfinished tasks.
+    Ended tasks and sandboxes are counted only if they ended in the last --minutes. `sandherd top` lists
+    unfinished tasks.
     """
     from sandherd.cli.render.statistics import bucket_of, show_project
     from sandherd.cli.session import talk

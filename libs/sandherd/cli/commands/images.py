@@ -22,7 +22,7 @@ Target = Annotated[
     typer.Option(
         "--target",
         metavar="KIND",
-        help="What it has of the worker: source (and bytecode), or binary (bytecode alone, a smaller layer).",
+        help="Form of the worker in the image: source (and bytecode), or binary (bytecode alone, a smaller layer).",
     ),
 ]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sandherd.client.herd import Herd
     from sandherd.contracts.requests import Webhook, WebhookTested, WebhookWithSecret
 
-HEADER = ("NAME", "URL", "TYPES", "STATE", "POSITION", "WAITING", "DEAD", "ACCEPTED", "PROBLEM")
+HEADER = ("NAME", "URL", "TYPES", "STATE", "POSITION", "WAITING", "DROPPED", "DEAD", "ACCEPTED", "PROBLEM")
 _FROM = "At new events, at the oldest, at a stream sequence, or at a time: 2h, 7d, or ISO 8601."
 
 
@@ -63,7 +63,10 @@ def create_webhook(  # noqa: PLR0913  # one parameter for each option
 
 
 def list_webhooks(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
-    """List the project's webhooks. POSITION is the sequence up to which events are handled, except WAITING ones."""
+    """List the project's webhooks. POSITION is the sequence up to which events are handled, except WAITING ones.
+
+    DROPPED ones were no longer in the stream when they were to be sent.
+    """
     from sandherd.cli.render.console import answer
     from sandherd.cli.session import talk
 
@@ -155,5 +158,6 @@ def _row(one: "Webhook") -> list[object]:
     types = ", ".join(one.types) or "all"
     types += f" about {', '.join(one.entities)}" if one.entities else ""
     return [
-        one.name, one.url, types, one.state, one.position, one.waiting, one.dead, one.accepted_at, one.problem
-    ]  # fmt: skip
+        *(one.name, one.url, types, one.state, one.position, one.waiting, one.dropped),
+        *(one.dead, one.accepted_at, one.problem),
+    ]

@@ -177,8 +177,8 @@ def set_project(  # noqa: PLR0913  # one parameter per option
         typer.Option(
             "--unset",
             metavar="FIELD",
-            help="Use the herd's setting again: tasks, sandboxes, harness, model, memory_mb, cores, attempt_seconds, "
-            "image, repository, max_intervention or constraints. Repeatable.",
+            help="Remove the project's own value, so that the herd's applies: tasks, sandboxes, harness, model, "
+            "memory_mb, cores, attempt_seconds, image, repository, max_intervention or constraints. Repeatable.",
         ),
     ] = None,
     output: Output = Format.TABLE,

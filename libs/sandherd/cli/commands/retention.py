@@ -147,7 +147,10 @@ def restore(
         ),
     ] = None,
     days: Annotated[
-        int, typer.Option("--days", metavar="DAYS", help="How many days it stays at least.", min=1, max=3650)
+        int,
+        typer.Option(
+            "--days", metavar="DAYS", help="Number of days after which it may be dropped again.", min=1, max=3650
+        ),
     ] = 7,
     output: NamelessOutput = Format.TABLE,
 ) -> int:

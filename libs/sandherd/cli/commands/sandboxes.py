@@ -128,7 +128,7 @@ def sandbox_logs(
     project: Project = None,
     output: NamelessOutput = Format.TABLE,
 ) -> int:
-    """Show the log that the runtime keeps of a sandbox: of its process, container or pod.
+    """Show the log that the runtime stores for a sandbox: of its process, container or pod.
 
     It is the worker's log, for problems of the sandbox itself; `sandherd logs` shows what the agent prints.
     """

@@ -126,7 +126,7 @@ def create_schedule(  # noqa: PLR0913  # one parameter per option
 
 @app.command("list", epilog=example("sandherd schedules list", "sandherd schedules list -o json"))
 def list_schedules(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
-    """List the project's schedules, with their next time and what became of the last one."""
+    """List the project's schedules, with their next time and the outcome of the last one."""
     from sandherd.cli.render.console import answer
     from sandherd.cli.session import talk
 
@@ -140,7 +140,7 @@ def list_schedules(ctx: typer.Context, project: Project = None, output: Output =
 
 @app.command("show", epilog=example("sandherd schedules show nightly"))
 def show_schedule(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
-    """Show a schedule: its policies, its next times, the tasks that run, and what became of the last due times."""
+    """Show a schedule: its policies, next times, the tasks that run, and the outcome of each of the last due times."""
     from sandherd.cli.render.console import document
     from sandherd.cli.session import talk
     from sandherd.client.terminal_text import write_text

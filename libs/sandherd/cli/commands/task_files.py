@@ -32,7 +32,8 @@ def files(
     """List the files that a task has left: the work tree that its last attempt has stored.
 
     It is stored if the task was submitted with --dir or --keep-work, or has failed. `sandherd cp TASK:PATH DST` copies
-    from it. Versions are from the events of the agent, which has the content of files that it created, and else diffs.
+    from it. Versions are made from the agent's events: they have the content of files that it created, and diffs
+    of others.
     """
     from sandherd.cli import session_replay, task_results
     from sandherd.cli.session import talk

@@ -117,7 +117,7 @@ def check_unpublished(home: Path) -> list[Check]:
     if not count:
         return [Check("unsaid", CheckState.RIGHT, "no unpublished events")]
     found = f"{count} ended sandbox{'es' if count > 1 else ''} with unpublished events, in {quarantine}"
-    remedy = "retried every 10 minutes; see the end of each one's run/*/log; deleting one's folder discards its events"
+    remedy = "retried every 10 minutes; see the end of run/*/log in each folder; deleting a folder discards its events"
     return [Check("unsaid", CheckState.WARNING, found, remedy)]
 
 

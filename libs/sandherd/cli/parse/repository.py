@@ -32,8 +32,8 @@ Repo = Annotated[
     typer.Option(
         "--repo",
         metavar="URL|PATH",
-        help="Git repository that the task works on: its URL, or a folder of a local one; uploaded is its base branch "
-        "without uncommitted changes. The work is saved as commits of a branch (`sandherd branches`).",
+        help="Git repository that the task works on: its URL, or a folder of a local one, whose base branch is "
+        "uploaded without uncommitted changes. The work is saved as commits of a branch (`sandherd branches`).",
     ),
 ]
 Base = Annotated[

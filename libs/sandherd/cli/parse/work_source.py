@@ -16,9 +16,9 @@ def split(files: Sequence[Path], folder: Path | None) -> tuple[list[Path], WorkS
     With a folder all files are uploaded, so that the task begins with them.
     """
     if folder is not None and not folder.is_dir():
-        raise HerdError.of(
-            Code.INVALID_FIELD, f"{folder} is no folder", field="dir", remedy="name a folder, or use --file for a file"
-        )
+        found = "is a file, not a folder" if folder.exists() else "does not exist"
+        remedy = "name a folder, or use --file for a file" if folder.exists() else "name an existing folder"
+        raise HerdError.of(Code.INVALID_FIELD, f"--dir {folder} {found}", field="dir", remedy=remedy)
     if folder is None and _are_small_texts(files):
         return list(files), WorkSource()
     named: dict[str, Path] = {}

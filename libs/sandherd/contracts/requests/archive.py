@@ -94,5 +94,5 @@ class RestoreHistory(Request[HistoryRestore]):
     type: ClassVar[str] = "event-ingest.restore"
     day: date
     days: Annotated[int, Field(ge=1, le=3650)] = 7
-    """How many days it stays at least."""
+    """Number of days after which it may be dropped again."""
     restored_by: Annotated[Note, Field(max_length=200)] | None = None

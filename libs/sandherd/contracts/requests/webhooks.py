@@ -69,6 +69,11 @@ class Webhook(Model):
     problem: str | None = None
     """The reason of the last failure, while the receiver accepts nothing, or why it is disabled."""
     disabled_at: Moment | None = None
+    dropped: Count = 0
+    """How many messages the stream EVENTS no longer had when they were to be sent. At most so many events are missing:
+    of those that were not read, some may have been events that the webhook does not want, or of other projects."""
+    dropped_at: Moment | None = None
+    """When that was last noticed."""
     dead: Count = 0
     """How many dead letters are kept; they can be sent again."""
     dead_letters: list[WebhookDeadLetter] = Field(default_factory=list)

@@ -59,13 +59,10 @@ class HistoryRestores:
         """Restore all that is requested, unless another replica does."""
         await connection.execute(_FORGOTTEN)
         while row := await connection.fetchrow(_WAITING):
-            if not await connection.fetchval("select pg_try_advisory_lock($1)", _LOCK):
-                return
-            try:
+            async with self._database.locked(_LOCK) as alone:
+                if not alone:
+                    return
                 await self._restore(connection, row)
-            finally:
-                if not connection.is_closed():
-                    await connection.execute("select pg_advisory_unlock($1)", _LOCK)
 
     async def _restore(self, connection: Connection, row: Any) -> None:
         day, project = row["day"], row["project"]

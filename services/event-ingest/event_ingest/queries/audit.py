@@ -98,7 +98,7 @@ select exists (select from sandboxes where sandbox = $2 and ($1::text is null or
 
 
 @dataclass(frozen=True)
-class _Snapshot:
+class Snapshot:
     """The database's data at one moment."""
 
     sources: list[SourceAudit]
@@ -120,10 +120,10 @@ async def audit_events(database: Database, bus: Bus, request: AskAudit, project:
     (`not_found`) for a sandbox of which nothing is stored.
     """
     unstored = await count_unstored(bus)
-    snapshot = await _read_snapshot(database, request, project)
+    snapshot = await read_snapshot(database, request, project)
     if (snapshot.missing or snapshot.unsaid) and not unstored:
         # Batches are stored concurrently, so that a later one may be visible before an earlier one.
-        snapshot = await _read_snapshot(database, request, project)
+        snapshot = await read_snapshot(database, request, project)
     if request.sandbox and not snapshot.known:
         raise no_such_sandbox(request.sandbox)
     return Audit(
@@ -164,7 +164,8 @@ async def _count_dead_letters(bus: Bus) -> int:
         raise broker_unavailable(error) from error
 
 
-async def _read_snapshot(database: Database, request: AskAudit, project: str) -> _Snapshot:
+async def read_snapshot(database: Database, request: AskAudit, project: str) -> Snapshot:
+    """What the database has of it. Raises `ContractError` when it is unavailable."""
     filters = project_filter(project), request.sandbox
     async with (
         database.reading(heavy=True) as connection,
@@ -179,7 +180,7 @@ async def _read_snapshot(database: Database, request: AskAudit, project: str) ->
             filters[0],
         )
         known = totals["sources"] > 0 or await connection.fetchval(_KNOWN, *filters)
-    return _Snapshot(
+    return Snapshot(
         sources=audited,
         totals=totals,
         missing=_count_missing(totals["missing"], listed, audited),

@@ -1,7 +1,7 @@
 """`verification`: are the read tables what the events result in?"""
 
-from collections.abc import Iterable
-from dataclasses import fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any, Final
 
@@ -9,7 +9,16 @@ from event_ingest.database import Connection
 from event_ingest.projections import Projections, project_events
 from event_ingest.queries.pages import project_filter
 from event_ingest.queries.trajectory import no_such_sandbox
-from event_ingest.verification import TABLES, Pair, ReadTable, compare_rows, compare_totals, incomplete_pairs
+from event_ingest.verification import (
+    TABLES,
+    Pair,
+    ReadTable,
+    Totals,
+    compare_rows,
+    compare_totals,
+    expected_rows,
+    incomplete_pairs,
+)
 from sandherd.contracts.decoder import read_event
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import ContractError
@@ -97,20 +106,61 @@ async def verify_tables(connection: Connection, request: AskVerification, projec
 
 
 async def _compare(connection: Connection, pairs: set[Pair]) -> tuple[int, list[HistoryDifference]]:
-    wanted = _columns(pairs)
-    stored, counted = (
-        _totals(await connection.fetch(_SOURCES, *wanted)),
-        _totals(await connection.fetch(_COUNTED, *wanted)),
+    examined = await examine(connection, pairs)
+    return len(incomplete_pairs(examined.stored, examined.counted) & pairs), examined.differences(pairs)
+
+
+@dataclass(frozen=True)
+class Examined:
+    """Entities as they are in the tables, and as their events result in."""
+
+    stored: Totals
+    """With those of related tasks, as `counted`."""
+    counted: Totals
+    related: frozenset[Pair]
+    """Tasks whose events say something of these sandboxes."""
+    projected: Projections
+    rows: Mapping[str, Sequence[Any]]
+    """Those in the tables, by table."""
+
+    def differences(self, pairs: set[Pair]) -> list[HistoryDifference]:
+        """All of some of the entities; states only of those whose events are complete."""
+        stored, counted = _of(self.stored, pairs), _of(self.counted, pairs)
+        complete = pairs - incomplete_pairs(stored, counted)
+        compared = [compare_rows(table, self._rows_of(table, complete), self.projected, complete) for table in TABLES]
+        return [*compare_totals(stored, counted), *chain.from_iterable(compared)]
+
+    def expected(self, table: ReadTable, pairs: set[Pair]) -> dict[tuple[str, ...], Any]:
+        """The rows that the events result in."""
+        return expected_rows(table, self.projected, pairs)
+
+    def _rows_of(self, table: ReadTable, pairs: set[Pair]) -> list[Any]:
+        return [row for row in self.rows[table.name] if (row["project"], row[table.entity]) in pairs]
+
+
+async def examine(connection: Connection, pairs: set[Pair]) -> Examined:
+    """Read what the tables have of some entities, and what their events result in. In one transaction."""
+    related = {(row["project"], row["entity"]) for row in await connection.fetch(_RELATED, *_columns(pairs))} - pairs
+    wanted = _columns(pairs | related)
+    return Examined(
+        stored=_totals(await connection.fetch(_SOURCES, *wanted)),
+        counted=_totals(await connection.fetch(_COUNTED, *wanted)),
+        related=frozenset(related),
+        projected=await _project(connection, pairs | related),
+        rows={table.name: await _stored_rows(connection, table, pairs) for table in TABLES},
     )
-    incomplete = incomplete_pairs(stored, counted)
-    related = {(row["project"], row["entity"]) for row in await connection.fetch(_RELATED, *wanted)}
-    projected = await _project(connection, pairs | related)
-    complete = pairs - incomplete
-    found = [
-        list(compare_rows(table, await _stored_rows(connection, table, complete), projected, complete))
-        for table in TABLES
-    ]
-    return len(incomplete), [*compare_totals(stored, counted), *chain.from_iterable(found)]
+
+
+async def list_entities(
+    connection: Connection, project: str | None, position: tuple[str, str], limit: int
+) -> list[Pair]:
+    """The entities after a position, which is an entity and its project, in the order of their names."""
+    rows = await connection.fetch(_ENTITIES, project, *position, limit)
+    return [(row["project"], row["entity"]) for row in rows]
+
+
+def _of(totals: Totals, pairs: set[Pair]) -> Totals:
+    return {key: value for key, value in totals.items() if (key[0], key[2]) in pairs}
 
 
 async def _project(connection: Connection, pairs: set[Pair]) -> Projections:

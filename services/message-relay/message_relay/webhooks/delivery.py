@@ -6,30 +6,31 @@ again, with the same id. The delivery ends when its record was changed by a requ
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Final
 
 import nats.errors
 from nats.aio.msg import Msg
 
 from message_relay.webhooks import rules
+from message_relay.webhooks.intake import EventIntake
 from message_relay.webhooks.queue import DeliveryQueue, Item
 from message_relay.webhooks.receiver import Receiver
 from message_relay.webhooks.record import WebhookRecord, signing
 from message_relay.webhooks.secrets import WebhookSecretClient
 from message_relay.webhooks.store import StoredWebhook, WebhookStore
-from message_relay.webhooks.stream import NO_REPLY, EventReader, item_of, subject_of
+from message_relay.webhooks.stream import subject_of, until_read
 from sandherd.backoff import Backoff
 from sandherd.bus.connection import Bus
-from sandherd.bus.publish_retries import BROKER_BACKOFF
 from sandherd.client.webhooks.sender import SendResult, WebhookMessage
 from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import MAX_DEAD, WebhookDeadLetter
 from sandherd.contracts.streams import live_subject
 from sandherd.telemetry import logs
+from sandherd.telemetry.meters import Meters
 
 AT_ONCE: Final = 4
 """Maximum events of one webhook that are sent at the same time; of one task or sandbox one at a time."""
@@ -41,7 +42,6 @@ _SECRETS: Final = Backoff(base=0.1, cap=5.0)
 _NOTED_AT: Final = 6
 """The failed attempt to read the secret after which users see that."""
 _log: Final = logs.get("webhooks.delivery")
-ReplyT = TypeVar("ReplyT")
 
 
 class WebhookChangedError(Exception):
@@ -59,6 +59,7 @@ class WebhookDelivery:
         stored: StoredWebhook,
         receiver: Receiver,
         *,
+        meters: Meters,
         check: Callable[[], None],
         disable_after: float,
     ) -> None:
@@ -67,10 +68,11 @@ class WebhookDelivery:
         self._secrets = secrets
         self._stored = stored
         self._receiver = receiver
+        self._meters = meters
         self._check = check
         self._disable_after = disable_after
         self._record = stored.record
-        self._events = EventReader(bus)
+        self._intake = EventIntake(bus)
         self._queue = DeliveryQueue(stored.record, rules.RETRIES)
         self._pair: tuple[str, str] = ("", "")
         self._sending: set[asyncio.Task[None]] = set()
@@ -78,13 +80,18 @@ class WebhookDelivery:
         self._space = asyncio.Event()
         self._failure: BaseException | None = None
 
+    @property
+    def oldest_at(self) -> datetime | None:
+        """When the oldest event that was read and is not handled was stored; None if there is none."""
+        return self._queue.oldest_at
+
     async def run(self) -> StoredWebhook:
         """Deliver until the webhook is disabled; returns it as it is stored then.
 
         Raises `WebhookChangedError`, and what `check` raises.
         """
         await self._fetch_secrets()
-        await self._until_reply(self._begin)
+        await until_read(self._begin)
         try:
             async with self._hearing():
                 await run_until_first(self._read(), self._send_due(), self._save_until_disabled())
@@ -111,15 +118,9 @@ class WebhookDelivery:
             attempt += 1
 
     async def _begin(self) -> None:
-        """Read what was waiting; after the stream was created anew, begin at its start."""
-        self._queue = DeliveryQueue(self._record, rules.RETRIES)
-        if await self._events.last() < self._record.position:
-            self._note(position=0, waiting=(), retries=())
-            self._queue = DeliveryQueue(self._record, rules.RETRIES)
-        for sequence in self._record.waiting:
-            stored = await self._events.at(self._record.project, sequence)
-            if stored is not None and (item := item_of(self._record, stored)) is not None:
-                self._queue.add_waiting(item)
+        """Read what was waiting."""
+        self._record, self._queue, dropped = await self._intake.begin(self._record)
+        self._note_dropped(dropped)
 
     @asynccontextmanager
     async def _hearing(self) -> AsyncIterator[None]:
@@ -143,30 +144,26 @@ class WebhookDelivery:
                 self._space.clear()
                 await self._space.wait()
             self._news.clear()
-            if not await self._until_reply(self._read_once):
+            if not await until_read(self._read_once):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_READ_EVERY):
                         await self._news.wait()
 
     async def _read_once(self) -> bool:
-        found = await self._events.after(self._record.project, self._queue.read_to)
-        for stored in found:
-            self._queue.read(stored.sequence, item_of(self._record, stored))
+        found, dropped = await self._intake.read(self._record, self._queue)
+        self._note_dropped(dropped)
         if found:
             self._changed.set()
         if self._queue.read_to - self._stored.record.position >= _SAVED_EVERY:
             self._unsaved.set()
-        return bool(found)
+        return found
 
-    async def _until_reply(self, act: Callable[[], Awaitable[ReplyT]]) -> ReplyT:
-        attempt = 0
-        while True:
-            try:
-                return await act()
-            except NO_REPLY as error:
-                _log.warning("events for a webhook not read, retrying", attempt=attempt, error=repr(error))
-            await asyncio.sleep(BROKER_BACKOFF.delay(attempt))
-            attempt += 1
+    def _note_dropped(self, count: int) -> None:
+        if count:
+            self._note(dropped=self._record.dropped + count, dropped_at=datetime.now(UTC))
+            self._meters.count("sandherd_webhook_events_dropped_total", count)
+            _log.warning("events of a webhook dropped by the stream", webhook=self._record.key, events=count)
+            self._unsaved.set()
 
     # --- sending -------------------------------------------------------------------------------------------------
 
@@ -210,13 +207,17 @@ class WebhookDelivery:
     def _settle(self, item: Item, result: SendResult, now: datetime) -> None:
         if result.is_accepted:
             self._queue.finish(item)
+            self._meters.observe("sandherd_webhook_delay_seconds", (now - item.at).total_seconds())
+            self._meters.count("sandherd_webhook_deliveries_total", outcome="accepted")
             self._note(accepted_at=now, failing_since=None, problem=None)
             return
         reason, since = rules.shown(result.reason), self._record.failing_since or now
         self._note(failing_since=since, problem=reason)
         if result.wants_no_more or rules.is_over(since, now, self._disable_after):
             self._note(disabled_at=now, published=False)
-        if self._queue.fail(item, now, retry_after=result.retry_after, jitter=random.random()):
+        given_up = self._queue.fail(item, now, retry_after=result.retry_after, jitter=random.random())
+        self._meters.count("sandherd_webhook_deliveries_total", outcome="given_up" if given_up else "failed")
+        if given_up:
             self._bury(item, reason, now)
 
     def _bury(self, item: Item, reason: str, now: datetime) -> None:

@@ -36,17 +36,23 @@ class WebhookPartition:
 
     def __init__(self, service: Service, number: int, store: WebhookStore, secrets: WebhookSecretClient) -> None:
         self._service = service
-        self._number = number
+        self.number = number
         self._store = store
         self._secrets = secrets
         self.lease = Lease(service.bus, f"message-relay.webhooks-{number}", service.instance)
         self._woken = asyncio.Event()
         self._running: dict[str, tuple[int, asyncio.Task[None]]] = {}
         """The last edit of each webhook, and the task that delivers it."""
+        self._deliveries: dict[str, WebhookDelivery] = {}
 
     def wake(self) -> None:
         """Look for changes now: a request was handled here."""
         self._woken.set()
+
+    def oldest_seconds(self) -> float:
+        """For metrics: the age of the oldest event that waits for a receiver; 0 if none does."""
+        found = [at for one in self._deliveries.values() if (at := one.oldest_at) is not None]
+        return (datetime.now(UTC) - min(found)).total_seconds() if found else 0.0
 
     async def run(self) -> None:
         """Deliver whenever the lease is held."""
@@ -85,7 +91,7 @@ class WebhookPartition:
     async def _apply(self, change: WebhookChange) -> None:
         key = change.key
         known = self._running.get(key)
-        if partition_of(key) != self._number or (known is not None and known[0] == change.edit):
+        if partition_of(key) != self.number or (known is not None and known[0] == change.edit):
             return
         if known is not None:
             await cancel_and_wait([known[1]])
@@ -98,7 +104,7 @@ class WebhookPartition:
         while (stored := await self._store.load(key)) is not None:
             try:
                 if stored.record.disabled_at is None:
-                    stored = await self._delivery(stored).run()
+                    stored = await self._run(key, self._delivery(stored))
                 await self._publish_disabled(stored)
                 return
             except WebhookChangedError:
@@ -111,6 +117,13 @@ class WebhookPartition:
                 _log.error("delivery of a webhook failed, retrying", webhook=key, exc_info=error)
                 await asyncio.sleep(PAUSE)
 
+    async def _run(self, key: str, delivery: WebhookDelivery) -> StoredWebhook:
+        self._deliveries[key] = delivery
+        try:
+            return await delivery.run()
+        finally:
+            del self._deliveries[key]
+
     def _delivery(self, stored: StoredWebhook) -> WebhookDelivery:
         settings = self._service.settings
         return WebhookDelivery(
@@ -119,6 +132,7 @@ class WebhookPartition:
             self._secrets,
             stored,
             Receiver(stored.record.url, settings.webhook_hosts),
+            meters=self._service.meters,
             check=self.lease.check,
             disable_after=settings.webhook_disable_after,
         )

@@ -26,6 +26,8 @@ class Item:
     type: str
     id: str
     body: bytes
+    at: datetime
+    """When the stream stored it."""
 
 
 class DeliveryQueue:
@@ -46,6 +48,11 @@ class DeliveryQueue:
     def is_full(self) -> bool:
         """Whether no more events should be read now."""
         return len(self._open) >= MAX_WAITING or self._bytes >= MAX_BYTES
+
+    @property
+    def oldest_at(self) -> datetime | None:
+        """When the oldest of the events that are not handled was stored; None if all are."""
+        return min((one.at for one in self._open.values()), default=None)
 
     def read(self, sequence: int, item: Item | None) -> None:
         """The next message of the stream: an event to send, or None if it is not wanted."""

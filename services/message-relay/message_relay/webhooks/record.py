@@ -45,6 +45,9 @@ class WebhookRecord(BaseModel):
     """Sequences of events that were read and are not handled, and of dead letters that are to be sent again."""
     retries: tuple[Retry, ...] = ()
     dead: tuple[WebhookDeadLetter, ...] = ()
+    dropped: int = 0
+    """How many messages the stream has dropped before they were sent, at most."""
+    dropped_at: AwareDatetime | None = None
     accepted_at: AwareDatetime | None = None
     failing_since: AwareDatetime | None = None
     problem: str | None = None
@@ -81,6 +84,8 @@ class WebhookRecord(BaseModel):
             failing_since=self.failing_since,
             problem=self.problem,
             disabled_at=self.disabled_at,
+            dropped=self.dropped,
+            dropped_at=self.dropped_at,
             dead=len(self.dead),
             dead_letters=list(self.dead) if with_dead else [],
         )

@@ -27,6 +27,16 @@ def is_over(failing_since: datetime, now: datetime, disable_after: float) -> boo
     return now - failing_since >= timedelta(seconds=disable_after)
 
 
+def missing(read_to: int, found: Sequence[int], first: int) -> int:
+    """How many messages before those that were found the stream has dropped, at most; it begins at `first` now.
+
+    `read_to` is the sequence up to which it was read. Some of them may have been events of other projects.
+    """
+    return sum(
+        max(0, min(end, first) - start - 1) for start, end in zip([read_to, *found], found or [first], strict=False)
+    )
+
+
 def shown(reason: str) -> str:
     """A failure's reason as it is stored: short, and without characters that control a terminal."""
     return "".join(one if one.isprintable() else "?" for one in reason[:_LONGEST])

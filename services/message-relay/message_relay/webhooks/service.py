@@ -34,13 +34,20 @@ class WebhookService:
         store, secrets = WebhookStore(service.bus), WebhookSecretClient(service.bus)
         self._partitions = [WebhookPartition(service, number, store, secrets) for number in range(PARTITIONS)]
         for part in self._partitions:
-            service.health.add(part.lease.key, part.lease.problem)
+            self._show(part)
         handler = WebhookRequestHandler(
             store, secrets, EventReader(service.bus), hosts=service.settings.webhook_hosts, wake=self._wake
         )
         self._handlers = handler.handlers
         self._ready.set()
         await run_until_first(*(part.run() for part in self._partitions))
+
+    def _show(self, part: WebhookPartition) -> None:
+        """Have a partition's lease and lag in the service's health and metrics."""
+        lease, meters = part.lease, self._service.meters
+        self._service.health.add(lease.key, lease.problem)
+        meters.watch("sandherd_lease_held", lambda: lease.held, lease=lease.key)
+        meters.watch("sandherd_webhook_oldest_seconds", part.oldest_seconds, partition=str(part.number))
 
     def _wake(self, key: str) -> None:
         self._partitions[partition_of(key)].wake()

@@ -1,8 +1,11 @@
 """Reads the events of a project from the stream, from a sequence on, and the sequence at which a moment begins."""
 
+import asyncio
 import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
 import nats.errors
 import nats.js.errors
@@ -11,13 +14,17 @@ from message_relay.webhooks.queue import Item
 from message_relay.webhooks.record import WebhookRecord
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import StoredMessage, first_since, read_batch
+from sandherd.bus.publish_retries import BROKER_BACKOFF
 from sandherd.client.events import decoder
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.subjects import PREFIX, read_event_subject
+from sandherd.telemetry import logs
 
 STREAM: Final = "EVENTS"
 NO_REPLY: Final = (TimeoutError, nats.errors.Error, nats.js.errors.Error, OSError, KeyError, ValueError)
 """What a read raises while the broker is unavailable."""
+_log: Final = logs.get("webhooks.stream")
+ReplyT = TypeVar("ReplyT")
 _BATCH: Final = 200
 _BATCH_BYTES: Final = 1024 * 1024
 
@@ -39,7 +46,15 @@ def item_of(record: WebhookRecord, stored: StoredMessage) -> Item | None:
     if event is None:  # the history refuses it, too
         return None
     body = event.model_dump_json(exclude_none=True).encode()
-    return Item(stored.sequence, entity, event_type, str(event.id), body)
+    return Item(stored.sequence, entity, event_type, str(event.id), body, stored.at)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The first and the last sequence of the stream. Without messages the first one is after the last one."""
+
+    first: int
+    last: int
 
 
 class EventReader:
@@ -61,19 +76,23 @@ class EventReader:
         )
         return found[0] if found and found[0].sequence == sequence else None
 
-    async def last(self) -> int:
-        """The last sequence of the stream."""
+    async def bounds(self) -> Bounds:
+        """The first and the last sequence that the stream has now."""
         reply = await self._bus.client.request(f"{self._bus.api}.STREAM.INFO.{STREAM}", timeout=2)
         info = json.loads(reply.data)
         if "error" in info:
             raise nats.errors.Error(str(info["error"].get("description")))
-        return int(info["state"]["last_seq"])
+        return Bounds(int(info["state"]["first_seq"]), int(info["state"]["last_seq"]))
 
     async def position(self, project: str, start: str | int | datetime, now: datetime) -> int:
-        """The position before the first event to deliver: 0 for all. Raises `ContractError` for one in the future."""
+        """The position before the first event to deliver that the stream has.
+
+        Raises `ContractError` for one in the future.
+        """
+        bounds = await self.bounds()
+        oldest, last = max(bounds.first - 1, 0), bounds.last
         if start == "all":
-            return 0
-        last = await self.last()
+            return oldest
         if isinstance(start, datetime):
             if start > now:
                 raise _in_future("that time is in the future")
@@ -82,8 +101,20 @@ class EventReader:
         if isinstance(start, int):
             if start > last + 1:
                 raise _in_future(f"{start} is after the next sequence, {last + 1}")
-            return start - 1
+            return max(start - 1, oldest)
         return last
+
+
+async def until_read(read: Callable[[], Awaitable[ReplyT]]) -> ReplyT:
+    """The result of a read, which is repeated until there is one."""
+    attempt = 0
+    while True:
+        try:
+            return await read()
+        except NO_REPLY as error:
+            _log.warning("events for a webhook not read, retrying", attempt=attempt, error=repr(error))
+        await asyncio.sleep(BROKER_BACKOFF.delay(attempt))
+        attempt += 1
 
 
 def _in_future(text: str) -> ContractError:

@@ -2,7 +2,7 @@
 
 Each event is folded as the watch folds it, and every rule is evaluated after each, and for the silence before it: the
 result depends on the events and the rules only, not on how they are batched. What the recorded monitor decided is not
-folded in, as other rules decide otherwise; it is listed beside.
+folded in, as other rules decide otherwise; it is listed beside. What users requested of it, as to mute a rule, is.
 """
 
 from dataclasses import dataclass, field, replace
@@ -24,6 +24,8 @@ from sandherd.contracts.events.monitor import (
     MonitorGuardianAnalysed,
     MonitorInterventionDecided,
     MonitorInterventionOutcome,
+    MonitorRuleMuted,
+    MonitorRuleUnmuted,
 )
 from sandherd.contracts.events.sandbox import SandboxPaused, SandboxResumed, SandboxStopping
 from sandherd.contracts.names import DerivedIds
@@ -34,6 +36,8 @@ _MAX_DECISIONS: Final = 8
 """Maximum decisions after one event; there are fewer, unless rules fail."""
 _RUNTIME: Final = "replay"
 _ALWAYS: Final = timedelta(days=3650)
+_OF_USERS: Final = (MonitorRuleMuted, MonitorRuleUnmuted)
+"""What the recorded monitor published because a user had requested it: no decision of its own."""
 
 
 @dataclass
@@ -74,7 +78,7 @@ class Simulation:
         # The broker's time, by which the monitor decides, is not in the document; those of several sources may differ.
         at = self._times[key] = max(seen.at, self._times.get(key, seen.at))
         seen = replace(seen, number=self.count, at=at)
-        if seen.type.startswith("monitor."):
+        if seen.type.startswith("monitor.") and not isinstance(seen.data, _OF_USERS):
             self._record(seen)
         elif not (isinstance(seen.data, MessageEvent) and seen.data.message_id in self._messages):
             self._step(key, seen)
@@ -112,19 +116,18 @@ class Simulation:
             state = self._live[key]
             try:
                 found = first_found((active,), state, now)
+                if found is not None:
+                    assert isinstance(active.rule, GuardianRule)
+                    self._pattern(state, active.rule, found[1], now)
             except RuleFailedError as failure:
                 self._disable(key, failure)
-                continue
-            if found is not None:
-                assert isinstance(active.rule, GuardianRule)
-                self._pattern(state, active.rule, found[1], now)
 
     def _pattern(self, state: SandboxActivity, rule: AnyGuardianRule, found: Pattern, now: datetime) -> None:
         identity = (state.key, found.rule, found.key, found.began)
         if identity in self._found:
             return
         self._found.add(identity)
-        reached = rule.step(found, self.rules.thresholds[rule.name])
+        reached = evaluation.reached(rule, found, self.rules)
         new = self._finding(state, found.rule, "guardian", now, summary=found.summary)
         cited = [str(id) for id in found.evidence]
         self.findings.append(new.model_copy(update={"step": reached, "count": found.count, "evidence": cited}))

@@ -1,4 +1,4 @@
-"""Gitea and Forgejo: pull requests by their REST API, whose replies are GitHub's in most parts."""
+"""Gitea and Forgejo: pull requests by their REST API, whose replies are mostly those of GitHub."""
 
 from fnmatch import fnmatchcase
 from typing import Final
@@ -245,7 +245,10 @@ class Gitea(ForgeClient[ForgePull]):
 
 
 def _sentence(what: str, error: ForgeError) -> str:
-    """What a pull request is useful without. Raises the error if it is transient."""
+    """The message for labels or reviewers that could not be set: the pull request is usable without them.
+
+    Raises the error if it is transient.
+    """
     if not error.permanent:
         raise error
     return f"{what} were refused: {error.reason or error}"

@@ -1,4 +1,4 @@
-"""Who may use the proxy, and what became of a push, as pure functions of records."""
+"""Decides who may use the proxy, and the outcome of a push. Pure functions of records."""
 
 from collections import deque
 from dataclasses import dataclass

@@ -36,7 +36,7 @@ class PushStep:
         return partial(decisions.pushed, commit=record.commit, now=now)
 
     async def _again(self, record: BranchRecord) -> Decide:
-        """The decision if a user requests a push of what was pushed: the remote branch may be gone or elsewhere now."""
+        """The decision if a user requests a push of what was pushed: the remote branch may be deleted or moved."""
         pushed = partial(decisions.pushed, commit=record.commit, now=self._live.now())
         return await self._after_conflict(record) or pushed
 

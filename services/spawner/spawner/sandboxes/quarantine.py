@@ -1,4 +1,4 @@
-"""Quarantined sandboxes with undelivered events: counted, and recovered again periodically."""
+"""Counts quarantined sandboxes with unpublished events, and retries their recovery periodically."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ _log: Final = logs.get("quarantine")
 
 
 class Quarantine:
-    """Moves sandboxes out of quarantine for another recovery, while they have records."""
+    """Retries the recovery of quarantined sandboxes whose records still exist."""
 
     def __init__(self, live: LiveState, reconciler: SandboxReconciler) -> None:
         self._live = live

@@ -96,6 +96,11 @@ export async function post<Name extends keyof operations>(url: string, body?: un
   return (await request("POST", address(url), body, key ? { "Idempotency-Key": key } : {})) as Reply<Name>;
 }
 
+/** Create something by its name. */
+export async function put<Name extends keyof operations>(url: string, body: unknown): Promise<Reply<Name>> {
+  return (await request("PUT", address(url), body)) as Reply<Name>;
+}
+
 /** Delete something. */
 export async function remove(url: string): Promise<void> {
   await request("DELETE", address(url));

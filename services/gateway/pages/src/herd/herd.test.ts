@@ -3,7 +3,7 @@ import { expect, it } from "vitest";
 import type { MonitorReport, ProjectOverview } from "../api/schema";
 import type { Envelope } from "../api/live";
 import { needsOf, series, sumOf } from "./overview";
-import { joined, patched, patchedAll, type Task, viewOf } from "./rows";
+import { joined, LastEvents, patched, patchedAll, type Task, viewOf } from "./rows";
 
 const EXAMPLES = new URL("../../../../../libs/sandherd/contracts/golden/v1/events/", import.meta.url);
 const example = (type: string) => JSON.parse(readFileSync(new URL(`${type}.json`, EXAMPLES), "utf8")) as Envelope;
@@ -24,6 +24,24 @@ it("changes a row by each event of its task", () => {
   expect(patchedAll(rows, example("task.completed")).map((one) => one.state)).toEqual(["pending", "completed"]);
   expect(joined([row()], [row(), row({ task: "task-2" })]).map((one) => one.task)).toEqual([row().task, "task-2"]);
   expect([viewOf("failed").title, viewOf("nonsense").title, viewOf(null).title]).toEqual(["Failed", "Live", "Live"]);
+});
+
+it("shows no list that is older than an event which was already shown", () => {
+  const event = (type: string, attempt: number) => ({ ...example(type), data: { attempt } }) as Envelope;
+  const last = new LastEvents();
+  const state = () => last.applied([row({ state: "assigned", attempt: 2 })])[0]?.state;
+  last.add(example("agent.usage"));
+  expect(state()).toBe("assigned");
+  last.add(event("task.running", 1));
+  expect(state()).toBe("assigned");
+  last.add(event("task.completed", 2));
+  last.add(event("task.running", 2));
+  expect(state()).toBe("completed");
+  const again = last.applied([row({ state: "pending", attempt: 3 })])[0];
+  expect(again?.state).toBe("pending");
+  const retried = patched(row({ state: "running", attempt: 1 }), event("task.retry_scheduled", 1));
+  expect([retried.state, retried.attempt]).toEqual(["pending", 2]);
+  expect(patched(retried, event("task.running", 1))).toBe(retried);
 });
 
 const overview = {

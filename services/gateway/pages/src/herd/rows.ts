@@ -28,6 +28,9 @@ export function viewOf(name: string | null): View {
   return VIEWS.find((view) => view.name === (name ?? "")) ?? (VIEWS[0] as View);
 }
 
+/** Of how many tasks the last event is remembered. */
+const REMEMBERED = 2000;
+
 const STATES: Record<string, State> = {
   "task.submitted": "pending",
   "task.assigned": "assigned",
@@ -43,14 +46,25 @@ export function changesList({ type }: Envelope): boolean {
   return type in STATES || type === "task.timed_out" || type.startsWith("branch.pull_request");
 }
 
+/** How far a task is: a later state of an attempt is more, and every state of the next attempt is more than that. */
+function progress(attempt: number, state: State): number {
+  return attempt * 4 + (ENDED.includes(state) ? 3 : LIVE.indexOf(state));
+}
+
+/** The attempt that a task is in after this event: one that failed is followed by the next one. */
+function attemptOf({ type, data }: Envelope): number | null {
+  const named = data["attempt"];
+  return typeof named !== "number" ? null : type === "task.retry_scheduled" ? named + 1 : named;
+}
+
 /** The row after an event of its task; the same object if nothing changes. */
 export function patched(row: Task, event: Envelope): Task {
   const state = STATES[event.type];
   if (state === undefined || event["taskid"] !== row.task) return row;
   const data = event.data;
-  const attempt = typeof data["attempt"] === "number" ? data["attempt"] : row.attempt;
-  // An event of an earlier attempt that arrives late changes nothing.
-  if ((attempt ?? 1) < (row.attempt ?? 1)) return row;
+  const attempt = attemptOf(event) ?? row.attempt ?? 1;
+  // An event changes nothing if it arrives late, or if the list was read after it.
+  if (progress(attempt, state) <= progress(row.attempt ?? 1, row.state)) return row;
   const sandbox = typeof data["sandbox"] === "string" ? data["sandbox"] : row.sandbox;
   const changed: Task = { ...row, state, attempt, sandbox: sandbox ?? null };
   if (state === "running") changed.started_at = event.time;
@@ -67,6 +81,35 @@ export function patchedAll(rows: readonly Task[], event: Envelope): readonly Tas
   if (!row) return rows;
   const changed = patched(row, event);
   return changed === row ? rows : rows.with(index, changed);
+}
+
+/** The last event of each task that changes its row: a list may be older than what was already shown. */
+export class LastEvents {
+  #events = new Map<string, Envelope>();
+
+  /** Remember an event; of too many tasks, those whose events came first are left out. */
+  add(event: Envelope): void {
+    const task = event["taskid"];
+    const state = STATES[event.type];
+    if (typeof task !== "string" || state === undefined) return;
+    const last = this.#events.get(task);
+    // A late event of an earlier attempt does not replace a newer one; a submitted task is another one of its name.
+    if (last && event.type !== "task.submitted") {
+      const lastState = STATES[last.type] as State;
+      if (progress(attemptOf(event) ?? 1, state) < progress(attemptOf(last) ?? 1, lastState)) return;
+    }
+    this.#events.delete(task);
+    this.#events.set(task, event);
+    if (this.#events.size > REMEMBERED) this.#events.delete(this.#events.keys().next().value as string);
+  }
+
+  /** The rows of a list, each at least as new as the last event of its task. */
+  applied(rows: readonly Task[]): Task[] {
+    return rows.map((row) => {
+      const last = this.#events.get(row.task);
+      return last ? patched(row, last) : row;
+    });
+  }
 }
 
 /** The next page behind the rows that there are: a task that moved between pages is shown once. */

@@ -1,0 +1,102 @@
+"""Refuses requests of a source that sends too many, before they are decoded or queued: others don't wait behind them.
+
+A source is the subject of a request, which has its kind, its project and the sandbox that sends it, if one does: the
+broker permits no other. Refusing a request takes a fraction of the CPU time that queueing it does; as all refusals have
+one text, those that wait are sent in one write.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from typing import Final
+
+import nats.errors
+
+from sandherd.bus.connection import Bus
+from sandherd.bus.rate_limit import Rate, RateLimiter
+from sandherd.contracts.errors import Code, Problem
+from sandherd.contracts.requests import Reply
+from sandherd.telemetry import logs
+from sandherd.telemetry.line_limit import LineLimit
+from sandherd.telemetry.meters import Meters
+
+SOURCE_RATE: Final = Rate(per_second=500, burst=1_000)
+"""Requests of one kind that one sandbox, or the clients of one project, may send."""
+PROJECT_RATE: Final = Rate(per_second=2_000, burst=4_000)
+"""Requests of one kind that all sandboxes of a project may send."""
+MANY_UNREAD: Final = 256
+"""Requests of one kind that wait to be decoded, above which the service does not keep up with them."""
+BUSY_RATE: Final = Rate(per_second=20, burst=64)
+"""What is queued of one source while that many wait."""
+MAX_REFUSALS: Final = 16_384
+"""Refusals that wait to be sent; beyond them requests are dropped, as the broker takes no more from this connection."""
+_PROJECT_TOKENS: Final = 6
+"""Tokens of a request's subject up to its project: prefix, version, `request`, service, verb, project."""
+REFUSAL: Final = Reply(
+    error=Problem(
+        code=Code.BUSY,
+        message="too many requests of this kind of one sandbox or project, and others wait",
+        remedy="retry later, and send fewer requests at a time",
+        retry_after_seconds=SOURCE_RATE.burst / SOURCE_RATE.per_second,
+    )
+)
+_log: Final = logs.get("request_intake")
+
+
+class RequestIntake:
+    """What one service receives on its connection for requests."""
+
+    def __init__(self, meters: Meters, source: Rate = SOURCE_RATE, project: Rate = PROJECT_RATE) -> None:
+        self._meters = meters
+        self._sources = RateLimiter(source)
+        self._projects = RateLimiter(project)
+        self._behind = RateLimiter(BUSY_RATE)
+        self._refused: list[str] = []
+        """Reply subjects of requests that were refused, and whose refusals are not sent yet."""
+        self._counts: Counter[bytes] = Counter()
+        """Requests that were refused and are not counted in the metrics yet, by subject."""
+        self._any = asyncio.Event()
+        self._lines = LineLimit()
+
+    def admits(self, subject: bytes, reply: bytes, unread: int) -> bool:
+        """Whether a request may be queued; otherwise it is refused. Called for each message as it is received.
+
+        `unread` of its kind wait to be decoded.
+        """
+        if self._permits(subject, unread, time.monotonic()):
+            return True
+        self._counts[subject] += 1
+        if reply and len(self._refused) < MAX_REFUSALS:
+            self._refused.append(reply.decode())
+        self._any.set()
+        return False
+
+    def _permits(self, subject: bytes, unread: int, now: float) -> bool:
+        if unread > MANY_UNREAD and not self._behind.admits(subject, now):
+            return False
+        if not self._sources.admits(subject, now):
+            return False
+        tokens = subject.split(b".")
+        return len(tokens) <= _PROJECT_TOKENS or self._projects.admits(b".".join(tokens[:_PROJECT_TOKENS]), now)
+
+    async def run(self, bus: Bus) -> None:
+        """Send the refusals and count them, until cancelled."""
+        document = REFUSAL.model_dump_json(exclude_none=True).encode()
+        while True:
+            await self._any.wait()
+            self._any.clear()
+            counts, self._counts = self._counts, Counter()
+            refused, self._refused = self._refused, []
+            self._count(counts)
+            try:
+                if refused:
+                    await bus.client.publish_each(refused, document)
+            except (nats.errors.Error, OSError) as error:  # the requesters repeat them, as after any lost connection
+                _log.warning("refusals not sent", refused=len(refused), error=repr(error))
+
+    def _count(self, counts: Counter[bytes]) -> None:
+        for subject, count in counts.items():
+            _, _, _, service, verb, project, *_ = subject.decode().split(".")
+            self._meters.count("sandherd_requests_total", count, request=f"{service}.{verb}", outcome=Code.BUSY.value)
+            if times := self._lines.add(project, time.monotonic()):
+                _log.warning("requests refused, too many of one source", subject=subject.decode(), times=times)

@@ -1,0 +1,125 @@
+"""How sessions of the history's database begin: at which host, with which settings, and through a pooler or not."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import parse_qs, quote, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+
+CONNECT_TIMEOUT: Final = 3.0
+"""For one host, in seconds."""
+ONE_CORE: Final = MappingProxyType({"max_parallel_workers_per_gather": "0", "jit": "off"})
+"""A request may use one core only."""
+_DURABLE: Final = ("on", "remote_apply")
+
+
+class DatabaseSettingError(Exception):
+    """A setting of the server would lose acknowledged events; the message names the fix."""
+
+
+class DatabaseHosts:
+    """The hosts of a URL, of which one is the primary. The one that accepted the last session is tried first.
+
+    asyncpg has one time-out for all hosts of a URL: it would never try the second while the first does not respond, as
+    after a failure of its machine.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._urls = split_hosts(url)
+
+    @property
+    def timeout(self) -> float:
+        """How long it takes at most to connect, in seconds."""
+        return CONNECT_TIMEOUT * len(self._urls)
+
+    async def connect(self, _url: str = "", **arguments: Any) -> Any:
+        """A connection, by these arguments of `asyncpg.connect`. Raises the error of the last host that was tried."""
+        last: Exception | None = None
+        for url in list(self._urls):
+            try:
+                connection = await asyncpg.connect(url, **{**arguments, "timeout": CONNECT_TIMEOUT})
+            except (asyncpg.PostgresError, asyncpg.InternalClientError, OSError, TimeoutError) as error:
+                last = error
+            else:
+                self._urls.remove(url)
+                self._urls.insert(0, url)
+                return connection
+        raise last or asyncpg.InterfaceError("the URL of the database has no host")
+
+
+def split_hosts(url: str) -> list[str]:
+    """A URL for each host of one that names several, as in libpq. Pure."""
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    query = parse_qs(parts.query, keep_blank_values=True)
+    if "," in hosts:
+        return [urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in hosts.split(",")]
+    named, ports = (query.get(name, [""])[0].split(",") for name in ("host", "port"))
+    if len(named) == 1 or len(ports) not in {1, len(named)}:
+        return [url]
+    ports = ports * len(named) if len(ports) == 1 else ports
+    return [_with_host(url, host, port) for host, port in zip(named, ports, strict=True)]
+
+
+def _with_host(url: str, host: str, port: str) -> str:
+    base, _, options = url.partition("?")
+    query = {name: values[0] for name, values in parse_qs(options, keep_blank_values=True).items()}
+    changed = query | {"host": host} | ({"port": port} if port else {})
+    return f"{base}?{urlencode(changed, quote_via=quote, safe='/')}"
+
+
+def server_settings(name: str, timeout: float, settings: Mapping[str, str], *, pooled: bool) -> dict[str, str]:
+    """What a session begins with. A pooler accepts only what it can set again for each client."""
+    own = {"application_name": name, "timezone": "UTC"}
+    if pooled:
+        return own
+    return {
+        **own,
+        "statement_timeout": str(int(timeout * 1000)),
+        "idle_in_transaction_session_timeout": str(int(timeout * 2000)),
+        # Acknowledged events are on disk, independent of the server's own setting.
+        "synchronous_commit": "on",
+        **settings,
+    }
+
+
+def statement_cache(*, pooled: bool) -> dict[str, Any]:
+    """Arguments of asyncpg: statements are prepared once for each session, unless a pooler changes that."""
+    return {"statement_cache_size": 0} if pooled else {}
+
+
+def session_pool(hosts: DatabaseHosts, size: int, timeout: float, settings: Mapping[str, str], *, pooled: bool) -> Any:
+    """An asyncpg pool of at most `size` sessions, whose statements end after `timeout` seconds."""
+    connect: Any = hosts.connect
+    return asyncpg.create_pool(
+        connect=connect,
+        min_size=0,
+        max_size=size,
+        command_timeout=timeout + 0.5,
+        max_inactive_connection_lifetime=300,
+        reset=_skip_reset,
+        server_settings=dict(settings),
+        **statement_cache(pooled=pooled),
+    )
+
+
+async def _skip_reset(_connection: Any) -> None:
+    """Skips asyncpg's reset, which costs a round trip each time: our connections have no state to reset."""
+
+
+async def check_durability(connection: Any) -> None:
+    """Raises `DatabaseSettingError` if Postgres would confirm what is not on disk."""
+    value = await connection.fetchval("select current_setting('synchronous_commit')")
+    if value not in _DURABLE:
+        raise DatabaseSettingError(
+            f"synchronous_commit is {value}, so a failure would lose stored events: "
+            "`alter role … set synchronous_commit = on`, then `reconnect` in the pooler's console"
+        )
+
+
+def describe_error(error: Exception) -> str:
+    """In one line, with what to do if a pooler is connected to as if it were Postgres."""
+    if isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error):
+        return f"{error}: a pooler needs SANDHERD_DATABASE_POOLED=true"
+    return f"{type(error).__name__}: {str(error).splitlines()[0]}" if str(error) else type(error).__name__

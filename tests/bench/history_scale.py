@@ -1,0 +1,183 @@
+"""`make bench-history`: a large history compared with a small one, each built with COPY in a database of its own.
+
+Events are those of `tests.bench.histories`, copied with other ids, over ten days of which the last is today; a sandbox
+has 5,000 events of one day. Days that are over have their index of words, as in a herd.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+
+from event_ingest.database import Database
+from event_ingest.partition_indexes import create_missing
+from event_ingest.queries.audit import read_snapshot
+from event_ingest.queries.comparison import compare_sandboxes
+from event_ingest.queries.events import list_events
+from event_ingest.queries.search import search_events
+from event_ingest.queries.trajectory import read_trajectory
+from event_ingest.rows import COLUMNS, Row
+from event_ingest.schema import Schema, ensure_partitions
+from event_ingest.statements import RECOUNT
+from event_ingest.writer import store
+from sandherd.contracts.requests import AskAudit, AskComparison, AskEvents, AskSearch, AskTrajectory
+from tests.bench.histories import SEARCHES, make_vocabulary, said_events
+from tests.bench.ingest import Bench, batches_of
+from tests.bench.ingest_events import PROJECT
+from tests.bench.latency import latency_of
+
+EACH: Final = 5000
+DAYS: Final = 10
+SAMPLES: Final = 100
+TEMPLATES: Final = 2000
+STORED_AFTERWARDS: Final = 20_000
+_COPIED: Final = 5000
+_BUDGET: Final = 1_000_000
+_SIZE: Final = """
+select sum(pg_total_relation_size(inhrelid))::bigint as disk, sum(pg_relation_size(inhrelid))::bigint as heap,
+    sum(pg_indexes_size(inhrelid))::bigint as indexes, (select sum(size)::bigint from events) as own
+from pg_inherits where inhparent = 'events'::regclass
+"""
+Ask = Callable[[int], Awaitable[Any]]
+
+
+def rows_of(templates: list[Row], first: int, count: int, begun: datetime) -> Iterator[Row]:
+    """Events of sandboxes one after the other, each a template with another id, time, sandbox and sequence."""
+    for place in range(first, first + count):
+        sandbox, number = place // EACH, place % EACH + 1
+        template = templates[place % len(templates)]
+        time = begun + timedelta(days=sandbox % DAYS, seconds=number * 8)
+        id_ = UUID(int=(int(time.timestamp() * 1000) << 80) | (7 << 76) | (2 << 62) | place)
+        entity, source = f"sbx-{sandbox}", f"/sandherd/sandbox/sbx-{sandbox}"
+        document = template[10].replace(str(template[0]), str(id_), 1).replace(template[5], entity)
+        yield (
+            id_,
+            place + 1,
+            number,
+            time,
+            PROJECT,
+            entity,
+            template[6],
+            source,
+            None,
+            entity,
+            document,
+            len(document),
+        )
+
+
+async def build(connection: Any, events: int, vocabulary: list[str]) -> None:
+    """Fill an empty database."""
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    begun = today - timedelta(days=DAYS - 1)
+    for day in (begun + timedelta(days=1), today):
+        await ensure_partitions(connection, day)
+    templates = [row for batch in batches_of(list(said_events(vocabulary, TEMPLATES))) for row in batch.rows]
+    names = [name for name, _ in COLUMNS]
+    for first in range(0, events, _COPIED):
+        rows = list(rows_of(templates, first, min(_COPIED, events - first), begun))
+        await connection.copy_records_to_table("events", records=rows, columns=names)
+    for sandbox in range(-(-events // EACH)):
+        await connection.execute(RECOUNT, PROJECT, f"sbx-{sandbox}")
+    await create_missing(connection, datetime.now(UTC))
+    await connection.execute("vacuum analyze")
+
+
+def questions(connection: Any, database: Database, vocabulary: list[str], sandboxes: int) -> dict[str, Ask]:
+    """What is asked, by the number of the sample."""
+    draw = random.Random(1)
+
+    def sandbox() -> str:
+        return f"sbx-{draw.randrange(sandboxes)}"
+
+    def search(number: int) -> Awaitable[Any]:
+        word = vocabulary[SEARCHES[number % len(SEARCHES)]]
+        return search_events(connection, AskSearch(text=word), PROJECT, _BUDGET)
+
+    return {
+        "trajectory": lambda _: read_trajectory(connection, AskTrajectory(sandbox=sandbox()), PROJECT, _BUDGET),
+        "events": lambda _: list_events(
+            connection, AskEvents(sandbox=sandbox(), types=["agent.tool_use"]), PROJECT, _BUDGET
+        ),
+        "audit_sandbox": lambda _: read_snapshot(database, AskAudit(sandbox=sandbox()), PROJECT),
+        "audit_project": lambda _: read_snapshot(database, AskAudit(), PROJECT),
+        "search": search,
+        "comparison": lambda _: compare_sandboxes(
+            connection, AskComparison(first="sbx-0", second="sbx-1"), PROJECT, _BUDGET
+        ),
+    }
+
+
+async def measure(bench: Bench, events: int, samples: int) -> dict[str, float]:
+    """p99 of each question in ms, events stored per second, and bytes."""
+    vocabulary, found = make_vocabulary(), {}
+    url = await bench.new_database()
+    connection = await asyncpg.connect(url, server_settings={"max_parallel_workers_per_gather": "0", "jit": "off"})
+    async with _opened(url) as database:
+        began = perf_counter()
+        await build(connection, events, vocabulary)
+        found["built_s"] = perf_counter() - began
+        sizes: Any = await connection.fetchrow(_SIZE)
+        found |= {name: float(value) for name, value in sizes.items()}
+        found |= {"events": events, "bytes_ratio": found["disk"] / found["own"]}
+        for name, ask in questions(connection, database, vocabulary, events // EACH).items():
+            found[f"{name}_p99_ms"] = latency_of([await _seconds(ask, number) for number in range(samples)]).p99
+        batches = batches_of(list(said_events(vocabulary, STORED_AFTERWARDS)))
+        began = perf_counter()
+        for batch in batches:
+            await store(database, batch)
+        found["stored_per_s"] = STORED_AFTERWARDS / (perf_counter() - began)
+        await connection.close()
+    return found
+
+
+@asynccontextmanager
+async def _opened(url: str) -> Any:
+    database = Database(url, Schema(lambda: datetime.now(UTC)).prepare)
+    checks = asyncio.create_task(database.run_checks())
+    try:
+        await database.wait_available(60)
+        yield database
+    finally:
+        checks.cancel()
+        await asyncio.gather(checks, return_exceptions=True)
+
+
+async def _seconds(ask: Ask, number: int) -> float:
+    began = perf_counter()
+    await ask(number)
+    return perf_counter() - began
+
+
+async def compare(sizes: tuple[int, int], samples: int) -> list[dict[str, float]]:
+    """Both histories, one after the other, on one server."""
+    async with Bench.open() as bench:
+        return [await measure(bench, events, samples) for events in sizes]
+
+
+def main() -> None:
+    """The program: prints a table, and writes JSON."""
+    parser = argparse.ArgumentParser("bench-history", description=__doc__)
+    parser.add_argument("--events", type=int, default=10_000_000, help="of the large history [10000000]")
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="of each question [100]")
+    parser.add_argument("--small", type=int, default=100_000, help="events of the small history [100000]")
+    parser.add_argument("--result", type=Path, default=Path("build/bench-history.json"))
+    given = parser.parse_args()
+    small, large = asyncio.run(compare((given.small, given.events), given.samples))
+    given.result.write_text(json.dumps({given.small: small, given.events: large}, indent=2) + "\n")
+    for name, value in large.items():
+        sys.stdout.write(f"{name:20} {small[name]:16.1f} {value:16.1f} {value / small[name]:8.2f}\n")
+
+
+if __name__ == "__main__":
+    main()
