@@ -127,7 +127,7 @@ async def test_events_that_the_stream_dropped_are_counted_and_shown(
 
 
 async def _is_retrying(user: Herd) -> bool:
-    return (await user.webhook("hook")).retrying == 1
+    return bool((await user.webhook("hook")).retrying == 1)
 
 
 async def _shown(herd: Broker, capfd: Any) -> Any:

@@ -330,5 +330,5 @@ def test_help_states_the_name_of_a_file_in_the_work_tree(capsys: pytest.CaptureF
     """A relative path keeps its folders; any other becomes its last name."""
     assert status_of(["run", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "Relative paths keep their folders" in said
-    assert "absolute and `..` paths keep only the file name" in said
+    assert "A relative path is the target path" in said
+    assert "of an absolute or `..` path only the file name is" in said

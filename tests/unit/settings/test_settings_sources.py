@@ -45,7 +45,7 @@ STRUCTURED: dict[str, list[Any]] = {
     "caps": [LIMITS | {"processes": number} for number in (8, 9, 10)],
     "remote_resource_factor": [2, 4, 8],
     "remote_keep_alive": [False, False, False],
-    **{name: [True, True, True] for name in ("conflict_follow_up", "remote_pause_on_close", "share_mirrors")},
+    **dict.fromkeys(("conflict_follow_up", "database_pooled", "remote_pause_on_close", "share_mirrors"), [True] * 3),
     "remote_runtime_class": ["sysbox", "gvisor", "sysbox"],
     "traced_requests": [0.0, 0.5, 1.0],
     **{key: ["http://one:43", "https://two", "http://c:4/d"] for key in ("s3_endpoint", "sandbox_otlp_endpoint")},
