@@ -70,8 +70,8 @@ class Webhook(Model):
     """The reason of the last failure, while the receiver accepts nothing, or why it is disabled."""
     disabled_at: Moment | None = None
     dropped: Count = 0
-    """How many messages the stream EVENTS no longer had when they were to be sent. At most that many events are missing:
-    of those that were not read, some may have been events that the webhook does not want, or of other projects."""
+    """How many messages the stream EVENTS no longer had when they were to be sent. At most that many events are
+    missing: of those that were not read, some may have been of other types or projects than the webhook's."""
     dropped_at: Moment | None = None
     """When that was last noticed."""
     dead: Count = 0
