@@ -8,7 +8,7 @@ from sandherd.contracts.names import SafeName
 from sandherd.settings.daytona import ApiAddress, Secret
 from sandherd.settings.fields import Env
 
-_BUCKET: Final = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]{1,200}){0,10}"
+_BUCKET: Final = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+){0,10}"
 Archive = Annotated[str, Field(pattern=rf"^(/[^\x00-\x1f\x7f]{{1,1000}}|{_BUCKET})$")]
 Days = Annotated[int, Field(ge=0, le=36_500)]
 
