@@ -4,11 +4,13 @@ import asyncio
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spawner.repositories.git import Credential, GitError, GitFault, GitLimits, RemoteRepository, run_git
 from spawner.repositories.mirror import NO_COMMIT, Mirror
+from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.overlaps import find_overlaps
 from tests.doubles.git_server import USER, GitServer, git_server
 from tests.integration.repositories.conftest import TOKEN, Sandbox, Upstream, commit, git
@@ -70,6 +72,41 @@ async def test_commits_that_another_replica_has_added_are_no_fault_of_their_bund
     assert not failed.value.permanent
     await mirror.reset_branch(BRANCH, upstream.first)  # as the next attempt begins
     assert await mirror.import_bundle(bundle, BRANCH, expected=upstream.first) == made
+
+
+class CollectedMirror(Mirror):
+    """A mirror whose garbage is collected, once, by git of a killed writer while another one is reading."""
+
+    collected = False
+
+    async def contains(self, commit: str, ancestor: str) -> bool:
+        if not self.collected:
+            self.collected = True
+            for name in await self._refs("refs/incoming/"):
+                await self.run("update-ref", "-d", f"refs/incoming/{name}")
+            await self.git("gc", "--quiet", "--prune=now")
+        return await super().contains(commit, ancestor)
+
+
+async def test_commits_that_are_removed_meanwhile_are_no_fault_of_their_bundle(
+    mirror: Mirror, upstream: Upstream, sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """A spawner that was killed left them without a branch: to refuse them would lose the sandbox's work."""
+    await mirror.create_branch(BRANCH, upstream.first)
+    await sandbox.start(mirror, BRANCH)
+    made = commit(sandbox.folder, {"search.py": "found = 1\n"})
+    bundle = sandbox.bundle(BRANCH)
+    with pytest.raises(GitError, match="removed from the mirror") as failed:
+        await CollectedMirror(mirror.path).import_bundle(bundle, BRANCH, expected=upstream.first)
+    assert not failed.value.permanent
+    assert await mirror.import_bundle(bundle, BRANCH, expected=upstream.first) == made
+    await mirror.reset_branch(BRANCH, upstream.first)
+    nothing: Any = None
+    record = branch(branch=BRANCH, commit=upstream.first, received=())
+    with pytest.raises(GitError, match="removed from the mirror") as failed:
+        await Mirrors(tmp_path, nothing, nothing, 1).has_already(CollectedMirror(mirror.path), record, made)
+    assert not failed.value.permanent
+    assert not await Mirrors(tmp_path, nothing, nothing, 1).has_already(mirror, record, made)
 
 
 async def test_branch_is_deleted_without_its_mirror(

@@ -15,8 +15,8 @@ from sandherd.cli.render.timed_display import TimedDisplay
 from sandherd.client.errors import HerdError
 from sandherd.client.events.follower import EventFollower
 from sandherd.client.events.sequencer import Event
-from sandherd.client.events.target import TASK_REFUSED
 from sandherd.client.herd import Herd
+from sandherd.client.tasks.progress import refuses_submission
 from sandherd.client.terminal_text import write_output, write_text
 from sandherd.concurrency import cancel_and_wait
 
@@ -47,7 +47,7 @@ class Screen:
 
     def _receive(self, event: Event, sandboxes: set[str]) -> None:
         self.last = event
-        if event.type in TASK_REFUSED and not self._output.is_json:
+        if refuses_submission(event.data) and not self._output.is_json:
             return  # the error of the command has its reason, with the remedy
         self._display.add(partial(show, event, self._output, self._paint), source=event.source, time=event.time)
         if not self._output.is_json:

@@ -93,7 +93,7 @@ class TaskProgress:
 
     def _changes(self, event: Envelope[Any]) -> dict[str, Any]:
         data = event.data
-        if isinstance(data, TaskRejected) or (event.subject in self._submitted and _refuses_submission(data)):
+        if isinstance(data, TaskRejected) or (event.subject in self._submitted and refuses_submission(data)):
             return {"state": REJECTED, "error": data.reason, "error_type": data.code}
         if not isinstance(data.sets_state, TaskState):
             return {}
@@ -130,5 +130,6 @@ def _seen(view: TaskView) -> TaskOutcome:
     )
 
 
-def _refuses_submission(data: Any) -> bool:
-    return isinstance(data, TaskRefused) and data.command == SubmitTask.type
+def refuses_submission(data: Any) -> bool:
+    """Whether the content of an event is the refusal of a task's submission, not of another command about it."""
+    return isinstance(data, TaskRejected) or (isinstance(data, TaskRefused) and data.command == SubmitTask.type)

@@ -5,12 +5,10 @@ process writes at a time (flock(2)), and a branch is changed by compare-and-set 
 """
 
 import asyncio
-import os
 import shutil
-import stat
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final, Unpack
 
@@ -25,6 +23,7 @@ from spawner.repositories.git import (
     run_git,
     shown_output,
 )
+from spawner.repositories.paths import folder_bytes
 from spawner.repositories.writer_lock import QUARANTINES, TRIALS, WriterLock
 
 NO_COMMIT: Final = "0" * 40
@@ -213,9 +212,17 @@ class Mirror:
         return commit
 
     async def _continues(self, commit: str, expected: str, unsigned: str | None) -> bool:
-        if await self.contains(commit, expected):
-            return True
-        return unsigned is not None and await self.has_commit(unsigned) and await self.contains(commit, unsigned)
+        known = [expected, *([unsigned] if unsigned is not None and await self.has_commit(unsigned) else [])]
+        try:
+            return any([await self.contains(commit, one) for one in known])
+        except GitError as error:
+            raise await self.unless_removed(error, commit) from error
+
+    async def unless_removed(self, error: GitError, commit: str) -> GitError:
+        """The error; a transient one if the mirror has no longer a commit that it had, as by git of a killed writer."""
+        if not error.permanent or await self.has_commit(commit):
+            return error
+        return GitError(GitFault.UNAVAILABLE, f"commit {commit[:12]} was removed from the mirror meanwhile: {error}")
 
     @asynccontextmanager
     async def quarantine(self) -> AsyncIterator[Path]:
@@ -367,17 +374,6 @@ def _share_promisors(mirror: Path) -> None:
 
 def _paths(printed: bytes) -> list[str]:
     return [path for path in printed.decode("utf-8", "surrogateescape").split("\0") if path]
-
-
-def folder_bytes(folder: Path) -> int:
-    """The size of all files in a folder, in bytes; files that are removed meanwhile may not be counted."""
-    size = 0
-    for path, _, names in os.walk(folder):  # unlike `rglob`, it leaves out a folder that is removed meanwhile
-        for name in names:
-            with suppress(FileNotFoundError):
-                found = Path(path, name).lstat()
-                size += found.st_size if stat.S_ISREG(found.st_mode) else 0
-    return size
 
 
 @contextmanager

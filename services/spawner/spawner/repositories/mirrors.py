@@ -22,10 +22,10 @@ from spawner.repositories.git import DEFAULT_LIMITS, GitError, GitFault, GitLimi
 from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.lfs import LfsObjects, has_objects, remove_unused, restore_objects, take_objects
 from spawner.repositories.lfs_pointers import Pointer
-from spawner.repositories.mirror import NO_COMMIT, Accept, Mirror, folder_bytes
+from spawner.repositories.mirror import NO_COMMIT, Accept, Mirror
 from spawner.repositories.mirror_limits import UNLIMITED, MirrorLimits, collection_is_due
 from spawner.repositories.mirror_seed import mirrors_beside, seed
-from spawner.repositories.paths import SCRATCH, mirror_path, mirrors_of, scratch_folder
+from spawner.repositories.paths import SCRATCH, folder_bytes, mirror_path, mirrors_of, scratch_folder
 from spawner.repositories.record import BranchRecord, ReceivedCommits, repository_key
 from spawner.repositories.submodules import SubmoduleFetcher
 
@@ -242,6 +242,22 @@ class Mirrors:
         """A bundle of a sandbox, as a file."""
         async with self._bundle(bundle) as file:
             yield file
+
+    async def has_already(self, mirror: Mirror, record: BranchRecord, commit: str) -> bool:
+        """Whether the branch has a commit of a sandbox. Raises `GitError`.
+
+        The mirror may have a commit that no branch has, of a spawner that was killed, until its garbage is collected.
+        """
+        if not await mirror.has_commit(commit):
+            return False
+        unsigned = record.unsigned
+        try:
+            if await mirror.contains(record.commit, commit):
+                return True
+            known = unsigned is not None and await mirror.has_commit(unsigned)
+            return known and await mirror.contains(str(unsigned), commit)
+        except GitError as error:
+            raise await mirror.unless_removed(error, commit) from error
 
     async def has_objects(self, mirror: Mirror, bundle: Path) -> bool:
         """Whether a bundle of a sandbox has objects of Git LFS."""

@@ -1,8 +1,10 @@
 """Where the mirrors of repositories are."""
 
+import os
+import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -24,6 +26,17 @@ def mirrors_of(folder: Path, project: str) -> list[Path]:
 def mirror_path(folder: Path, project: str, repository: str) -> Path:
     """The mirror of a repository, by the name under which its project's tasks share it."""
     return folder / project / f"{sha256(repository.encode()).hexdigest()[:32]}.git"
+
+
+def folder_bytes(folder: Path) -> int:
+    """The size of all files in a folder, in bytes; files that are removed meanwhile may not be counted."""
+    size = 0
+    for path, _, names in os.walk(folder):  # unlike `rglob`, it leaves out a folder that is removed meanwhile
+        for name in names:
+            with suppress(FileNotFoundError):
+                found = Path(path, name).lstat()
+                size += found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return size
 
 
 @contextmanager

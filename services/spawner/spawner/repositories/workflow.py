@@ -135,20 +135,23 @@ class BranchWorkflow:
             if error.fault is not GitFault.NOT_FOUND:
                 raise
             return partial(decisions.refused, commits=commits, reason=f"its branch is lost: {error}", now=now)
+        added: str | None = None
         try:
-            if await _has_already(mirror, record, commits.commit):
+            if await self._mirrors.has_already(mirror, record, commits.commit):
                 found = await self._mirrors.has_new_objects(mirror, record, commits)
                 return partial(decisions.unchanged, commits=commits, now=now, with_objects=found)
             commit, with_objects = await self._import(mirror, record, commits)
+            added = commit
             signed = await self._signed(mirror, record, commits, commit)
             lines = await changed_lines(mirror, record.base_commit, commit)
             size = await branch_size(mirror, record.base_commit, commit, lines)
             diff = await self._store_diff(mirror, record, commit)
             await self._approval.note(record, commit, lines)
-        except GitError as error:
+        except GitError as failure:
+            error = await mirror.unless_removed(failure, added) if added else failure
             self._count("save", outcome_of(error.fault))
             if not error.permanent:
-                raise
+                raise error from failure
             return partial(decisions.refused, commits=commits, reason=str(error), now=now)
         self._count("save", DONE)
         paths = [shown_path(path) for path in sorted(lines)]
@@ -229,16 +232,6 @@ class BranchWorkflow:
 
     def _count(self, step: str, outcome: str) -> None:
         self._live.meters.count("sandherd_branch_steps_total", step=step, outcome=outcome)
-
-
-async def _has_already(mirror: Mirror, record: BranchRecord, commit: str) -> bool:
-    """Whether the branch has a commit of a sandbox. Raises `GitError`."""
-    if not await mirror.has_commit(commit):
-        return False
-    if await mirror.contains(record.commit, commit):
-        return True
-    unsigned = record.unsigned
-    return unsigned is not None and await mirror.has_commit(unsigned) and await mirror.contains(unsigned, commit)
 
 
 def _idle(record: BranchRecord) -> BranchRecord:
