@@ -24,8 +24,8 @@ SOURCE_RATE: Final = Rate(per_second=500, burst=1_000)
 """Requests of one kind that one sandbox, or the clients of one project, may send."""
 PROJECT_RATE: Final = Rate(per_second=2_000, burst=4_000)
 """Requests of one kind that all sandboxes of a project may send."""
-MANY_UNREAD: Final = 256
-"""Requests of one kind that wait to be decoded, above which the service does not keep up with them."""
+MANY_UNREAD: Final = 1_000
+"""Requests of one kind that wait to be decoded, above which the service does not keep up with them: a whole burst."""
 BUSY_RATE: Final = Rate(per_second=20, burst=64)
 """What is queued of one source while that many wait."""
 MAX_REFUSALS: Final = 16_384
