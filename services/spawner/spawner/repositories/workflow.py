@@ -148,11 +148,11 @@ class BranchWorkflow:
             diff = await self._store_diff(mirror, record, commit)
             await self._approval.note(record, commit, lines)
         except GitError as failure:
-            error = await mirror.unless_removed(failure, added) if added else failure
-            self._count("save", outcome_of(error.fault))
-            if not error.permanent:
-                raise error from failure
-            return partial(decisions.refused, commits=commits, reason=str(error), now=now)
+            cause = await mirror.unless_removed(failure, added) if added else failure
+            self._count("save", outcome_of(cause.fault))
+            if not cause.permanent:
+                raise cause from failure
+            return partial(decisions.refused, commits=commits, reason=str(cause), now=now)
         self._count("save", DONE)
         paths = [shown_path(path) for path in sorted(lines)]
         return partial(
