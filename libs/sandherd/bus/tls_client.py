@@ -67,9 +67,11 @@ class TlsClient(Client):
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         """Called for each message, before its headers are read and it is queued."""
-        subscription = self._subs.get(sid)
-        if self.admits is None or subscription is None or self.admits(subject, reply, subscription.pending_msgs):
-            await super()._process_msg(sid, subject, reply, data, headers)
+        if self.admits is not None:
+            subscription = self._subs.get(sid)
+            if subscription is not None and not self.admits(subject, reply, subscription.pending_msgs):
+                return
+        await super()._process_msg(sid, subject, reply, data, headers)
 
     async def _process_pong(self) -> None:
         """Called for each PONG. nats-py would stop reading if the flush that sent the PING has timed out meanwhile.

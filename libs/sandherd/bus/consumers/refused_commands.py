@@ -51,7 +51,7 @@ class RefusedCommands:
         """
         try:
             outcome = await handle(delivery)
-        except Exception as error:
+        except Exception as error:  # raised again, unless EVENTS is full: then it is retried
             if not await self._is_published(bus, delivery, outcome_of(error, delivery.deliveries)):
                 return _EVENTS_FULL
             raise
