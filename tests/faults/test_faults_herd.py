@@ -117,7 +117,7 @@ class Spawners:
 async def spawners(herd: Broker, tmp_path: Path) -> AsyncIterator[Spawners]:
     settings = herd.settings(
         Principal.SPAWNER, home=tmp_path / "home", check_interval=1, stop_grace=5, isolation="none",
-        max_sandboxes=8, spawn_timeout=60,
+        max_sandboxes=8,
     )  # fmt: skip
     some = Spawners(settings, tmp_path / "log")
     try:

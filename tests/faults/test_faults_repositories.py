@@ -38,7 +38,7 @@ async def spawners(
     monkeypatch.setenv("SANDHERD_REPOSITORY_HOSTS", server[0].url)
     settings = herd.settings(
         Principal.SPAWNER, home=tmp_path / "home", check_interval=0.5, stop_grace=5, isolation="none",
-        spawn_timeout=60, git_credentials=credentials,
+        git_credentials=credentials,
     )  # fmt: skip
     some = Spawners(settings, tmp_path / "log", kill_every=20)
     try:

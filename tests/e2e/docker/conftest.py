@@ -36,7 +36,6 @@ docker_network: host
 docker_host: {host}
 check_interval: 0.5
 stop_grace: 5
-spawn_timeout: 120
 forward_env: FORWARDED
 sandbox_mounts: sandherd-test-data,sandherd-test-small,{folder}
 profiles:

@@ -34,7 +34,6 @@ kubernetes_config: {config}
 kubernetes_storage_gb: 1
 check_interval: 0.5
 stop_grace: 5
-spawn_timeout: 120
 """
 T = TypeVar("T")
 

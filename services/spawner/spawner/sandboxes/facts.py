@@ -12,8 +12,8 @@ from spawner.tasks.record import TaskRecord
 class Rules:
     """Timeouts of a sandbox's lifecycle, in seconds, and the maximum number of recoveries."""
 
-    spawn_timeout: float = 60.0
-    call_timeout: float = 60.0
+    spawn_timeout: float = 300.0
+    call_timeout: float = 300.0
     """Timeout of a runtime call, after which the runtime counts as unavailable."""
     recovery_timeout: float = 60.0
     max_recoveries: int = 5
