@@ -152,7 +152,7 @@ class Settings(
     stop_grace: Annotated[Positive, Env("SANDHERD_STOP_GRACE")] = 10
     """How long a sandbox may take to stop before it is killed."""
     spawn_timeout: Annotated[Positive, Env("SANDHERD_SPAWN_TIMEOUT")] = 300
-    """How long a sandbox may take until its worker publishes its first event; a busy machine or engine takes minutes."""
+    """How long a sandbox may take until its worker publishes its first event. A busy engine takes minutes."""
     keep_ended: Annotated[Positive, Env("SANDHERD_KEEP_ENDED")] = 86_400
     """How long ended tasks and sandboxes stay in the live buckets."""
     keep_secrets: Annotated[Annotated[float, Field(ge=0)], Env("SANDHERD_KEEP_SECRETS")] = 3600
