@@ -27,7 +27,7 @@ from tests import preloaded_cli, shared_forks
 from tests.drivers import forked_drivers
 from tests.engines.docker import Engine as DockerEngine
 from tests.grouping import ByGroup, start_order
-from tests.long_runs import mark_long_runs
+from tests.left_out_tests import mark_left_out
 from tests.preloaded_cli import preloaded_sandherd
 from tests.run_lifetime import Lifetime, begin
 from tests.run_reports import CpuAccounting, RunReports
@@ -140,7 +140,7 @@ def pytest_collection() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what `make soak` runs, before pytest selects by marks; many processes begin with what takes longest."""
-    mark_long_runs(items)
+    mark_left_out(items)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: start_order(item.nodeid))
 

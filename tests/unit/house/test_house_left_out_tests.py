@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.long_runs import LONG_RUNS, LongRun
-from tests.merged_tests import MERGED
+from tests.left_out_tests import LEFT_OUT, MERGED, LeftOut
 
 TESTS = Path(__file__).parents[2]
 
@@ -19,18 +18,18 @@ def functions(file: str) -> set[str]:
 
 def left_out(file: str, function: str) -> bool:
     """Whether all tests of this function are left out."""
-    return any(run.includes(f"tests/{file}::{function}") and run.includes(f"tests/{file}::{function}[x]")
-               for run in LONG_RUNS)  # fmt: skip
+    return any(entry.includes(f"tests/{file}::{function}") and entry.includes(f"tests/{file}::{function}[x]")
+               for entry in LEFT_OUT)  # fmt: skip
 
 
-@pytest.mark.parametrize("run", LONG_RUNS, ids=lambda run: run.file)
-def test_each_long_run_names_its_claim_and_what_shows_it(run: LongRun) -> None:
+@pytest.mark.parametrize("entry", LEFT_OUT, ids=lambda entry: entry.file)
+def test_each_test_that_is_left_out_names_its_claim_and_what_shows_it(entry: LeftOut) -> None:
     """The tests exist, and so do the tests that show their claim, which are not left out themselves."""
-    known = functions(run.file)
-    assert {name.partition("[")[0] for name in run.names} <= known
-    assert run.claim
-    assert run.shown_by
-    for shown in run.shown_by:
+    known = functions(entry.file)
+    assert {name.partition("[")[0] for name in entry.names} <= known
+    assert entry.claim
+    assert entry.shown_by
+    for shown in entry.shown_by:
         file, _, function = shown.partition("::")
         assert function in functions(file), shown
         assert not left_out(file, function), shown
@@ -38,16 +37,16 @@ def test_each_long_run_names_its_claim_and_what_shows_it(run: LongRun) -> None:
 
 def test_each_merged_test_names_where_its_claim_is_tested() -> None:
     """That test exists, and `make test` runs it."""
-    for _, claim, now in MERGED:
-        file, _, function = now.partition("::")
-        assert claim
-        assert function in functions(file), now
-        assert not left_out(file, function), now
+    for merged in MERGED:
+        file, _, function = merged.shown_by.partition("::")
+        assert merged.claim
+        assert function in functions(file), merged
+        assert not left_out(file, function), merged
 
 
 def test_a_pattern_includes_the_named_parameters_only() -> None:
     """`*` stands for any parameters, and brackets mean themselves."""
-    run = LongRun("a.py", ("test_a[x-*]", "test_b*"), "claim", ("b.py::test_c",))
+    run = LeftOut("a.py", ("test_a[x-*]", "test_b*"), "claim", ("b.py::test_c",))
     included = [name for name in ("test_a[x-1]", "test_a[y-1]", "test_a", "test_b", "test_b[q]") if
                 run.includes(f"tests/a.py::{name}")]  # fmt: skip
     assert included == ["test_a[x-1]", "test_b", "test_b[q]"]
