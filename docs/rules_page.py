@@ -168,7 +168,7 @@ CPU per event:
 | the stream's subjects are mapped with `partition(8)`; a consumer for each partition | 46 | 75 | 149 |
 | a second stream sources the events with `partition(8)`; a consumer for each partition | 51 to 61 | 70 | 139 |
 
-An event that is skipped costs a replica about 20 microseconds, a fifth of one that is read and judged. Only
+An event that is skipped costs a replica about 20 microseconds, a fifth of one that is read and evaluated. Only
 republishing by partition is cheaper, by 7 microseconds per replica. It would set the number of partitions in the stream
 instead of the monitor and change the subjects of all who follow events, and events of tasks that end an attempt would
 reach the partition of the task's name instead of that of its sandbox. Consumers cost the broker more than they save;

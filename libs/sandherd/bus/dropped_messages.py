@@ -22,4 +22,4 @@ class DroppedMessages:
         self.count += 1
         if self.count == self._logged_at:
             self._logged_at *= _FACTOR
-            _log.warning("received messages dropped, too many wait", subject=error.subject, dropped=self.count)
+            _log.warning("received messages dropped, queue full", subject=error.subject, dropped=self.count)

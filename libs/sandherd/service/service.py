@@ -252,7 +252,7 @@ class Service:
             await run()
             self._fail(ServiceFailedError(f"{name} ended unexpectedly"))
         except Exception as error:  # noqa: BLE001  # not swallowed: it is logged and ends the service
-            _log.error("background task failed", failed=name, exc_info=error)
+            _log.error("part of the service failed", failed=name, exc_info=error)
             self._fail(error)
 
     def _conclude(self) -> None:

@@ -21,13 +21,13 @@ class HistorySettings(BaseModel):
     [docs/postgres.md](postgres.md#pgbouncer)."""
     history_days: Annotated[Days, Env("SANDHERD_HISTORY_DAYS")] = 90
     """How many days events stay in the history; then the day that their ids are of is dropped. 0: forever.
-    [docs/history.md](history.md#retention)."""
+    [docs/retention.md](retention.md)."""
     history_project_days: Annotated[dict[SafeName, Days], Env("SANDHERD_HISTORY_PROJECT_DAYS")] = {}
     """The same for single projects, by name. Projects share the days: one is dropped when none of the projects that
     have events in it needs it."""
     history_archive: Annotated[Archive | None, Env("SANDHERD_HISTORY_ARCHIVE")] = None
     """An existing directory, by its absolute path, or a place in an existing bucket, `s3://BUCKET/PREFIX`. Each day is
-    archived there, and verified, before it is dropped. [docs/history.md](history.md#archive)."""
+    archived there, and verified, before it is dropped. [docs/archive.md](archive.md)."""
     s3_endpoint: Annotated[ApiAddress | None, Env("SANDHERD_S3_ENDPOINT")] = None
     """The URL of the store of `s3://` places; if unset, that of AWS."""
     s3_region: Annotated[Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}$")], Env("SANDHERD_S3_REGION")] = "us-east-1"

@@ -53,13 +53,13 @@ class Partition:
 
 
 async def read_partitions(connection: Connection) -> list[Partition]:
-    """All partitions, the oldest first; the one of no day comes last."""
+    """All partitions, the oldest first; the default partition is the last."""
     rows: list[Any] = await connection.fetch(_PARTITIONS)
     return [Partition(parse_day(row["name"]), row["events"], row["bytes"]) for row in rows]
 
 
 def parse_day(name: str) -> date | None:
-    """The day of a partition by its name; None for one of no day."""
+    """The day of a partition by its name; None for the default partition."""
     match = _NAME.fullmatch(name)
     try:
         return None if match is None else date(int(match[1]), int(match[2]), int(match[3]))

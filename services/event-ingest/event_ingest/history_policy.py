@@ -2,7 +2,7 @@
 
 A partition has the events of all projects whose ids are of one UTC day. So it is dropped when none of the projects that
 have events in it needs them any more, and no hold is on any of them. A day is that of the ids, whenever the events were
-stored; an event whose id is of no day that has a partition is deleted by the time at which it was stored.
+stored; an event whose date has no partition is deleted by the time at which it was stored.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -100,7 +100,7 @@ def next_drop(
 
 
 def stored_before(days: int, not_before: datetime, now: datetime) -> datetime | None:
-    """The time before which an event of no day was stored if it is due; None if none is."""
+    """The time before which an event without a partition was stored if it is due; None if none is."""
     return None if not days or now < not_before else now - timedelta(days=days)
 
 

@@ -177,7 +177,7 @@ class HistoryRetention:
         """Measure, and drop what is due. A clock ahead of the database's drops nothing early."""
         now = min(now, await connection.fetchval("select now()"))
         for name in await set_autovacuum(connection):
-            _log.info("autovacuum of partition set", partition=name)
+            _log.info("autovacuum settings of partition changed", partition=name)
         partitions = await read_partitions(connection)
         days = {one.day for one in partitions if one.day is not None}
         examined = await examine_days(connection, days, self._policy, now)
@@ -227,4 +227,4 @@ class HistoryRetention:
             events += deleted
             await asyncio.sleep(0.1)  # batches go first
         if events:
-            _log.info("events of no day deleted", events=events)
+            _log.info("events without a partition deleted", events=events)

@@ -1,4 +1,4 @@
-"""Deletes the events whose ids are of no day, by the time of their storing: row by row, in portions."""
+"""Deletes events without a partition, by the time at which they were stored: row by row, in batches."""
 
 from datetime import datetime
 from typing import Final
@@ -8,7 +8,7 @@ from event_ingest.history_partitions import read_not_before
 from event_ingest.history_policy import RetentionPolicy, stored_before
 
 PORTION: Final = 1000
-"""Maximum of events of no day that are deleted in one transaction."""
+"""Maximum of events that are deleted in one transaction."""
 _DELETE_UNDATED: Final = """
 with deleted as (
     delete from events_default where id in (
@@ -27,7 +27,7 @@ select count(*) from deleted
 
 
 async def delete_undated(connection: Connection, policy: RetentionPolicy, now: datetime) -> int:
-    """Delete a portion of the events whose ids are of no day; returns how many. There are more if it is `PORTION`."""
+    """Delete a batch of events without a partition; returns their number. There are more if it is `PORTION`."""
     not_before = await read_not_before(connection)
     own = {project: stored_before(days, not_before, now) for project, days in policy.project_days.items()}
     general = stored_before(policy.days, not_before, now)

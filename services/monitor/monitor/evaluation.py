@@ -70,7 +70,7 @@ def first_found(
             if (disabled and active.name in disabled) or (muted and is_muted(state, active.name, now)):
                 continue
             part = parts.get(active.name, active.new_part) if parts else active.new_part
-            found = active.judge(part, state, now, active.thresholds)
+            found = active.evaluate(part, state, now, active.thresholds)
             if found is not None:
                 return active.rule, found
     except Exception as error:  # whatever it raises, the caller disables the rule, and nothing else stops

@@ -65,7 +65,7 @@ def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds
             continue
         rule, part = active.rule, state.parts.get(active.name, active.new_part)
         assert isinstance(rule, GuardianRule)
-        pattern = call(rule, "decision", rule.judge, part, state, now, active.thresholds)
+        pattern = call(rule, "decision", rule.evaluate, part, state, now, active.thresholds)
         step = ladder.due(state, rule, pattern, rules) if pattern is not None else None
         if pattern is None or step is None or not _stands(rule, state, rules):
             continue
@@ -94,7 +94,7 @@ def suspicion(state: SandboxActivity, now: datetime, rules: RuleSet) -> Pattern 
         if active.name in state.disabled or active.name in state.assessed or is_muted(state, active.name, now):
             continue
         part = state.parts.get(active.name, active.new_part)
-        if (pattern := call(active.rule, "decision", active.judge, part, state, now, active.thresholds)) is not None:
+        if (pattern := call(active.rule, "decision", active.evaluate, part, state, now, active.thresholds)) is not None:
             return pattern
     return None
 

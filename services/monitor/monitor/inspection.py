@@ -90,7 +90,7 @@ def _counted(rule: AnyRule, state: SandboxActivity, rules: RuleSet, now: datetim
         return {"count": count, "threshold": threshold, "next_step": step, "summary": summary}
     assert isinstance(rule, HousekeepingRule)
     part = evaluation.part_of(state, rule, rules)
-    found = evaluation.call(rule, "decision", rule.judge, part, state, now, rules.thresholds[rule.name])
+    found = evaluation.call(rule, "decision", rule.evaluate, part, state, now, rules.thresholds[rule.name])
     if found is None:
         return {}
     return {"count": found.age(now), "threshold": found.limit, "next_step": "terminate"}
@@ -122,7 +122,7 @@ def patterns(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Patt
             continue
         part = state.parts.get(active.name, active.new_part)
         try:
-            pattern = evaluation.call(active.rule, "decision", active.judge, part, state, now, active.thresholds)
+            pattern = evaluation.call(active.rule, "decision", active.evaluate, part, state, now, active.thresholds)
         except RuleFailedError:
             continue
         seen += [pattern] if pattern is not None else []

@@ -22,7 +22,7 @@ class ActiveRule(Generic[FoundT]):
 
     rule: AnyRule
     name: str
-    judge: Callable[[Any, Facts, datetime, Any], FoundT | None]
+    evaluate: Callable[[Any, Facts, datetime, Any], FoundT | None]
     thresholds: Any
     new_part: Any
 
@@ -86,7 +86,7 @@ class RuleSet:
 
     def _active(self, rules: Iterable[AnyRule]) -> tuple[ActiveRule[Any], ...]:
         return tuple(
-            ActiveRule(rule, rule.name, rule.judge, self.thresholds[rule.name], self.new_parts.get(rule.name))
+            ActiveRule(rule, rule.name, rule.evaluate, self.thresholds[rule.name], self.new_parts.get(rule.name))
             for rule in rules
         )
 

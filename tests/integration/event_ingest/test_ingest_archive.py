@@ -30,7 +30,7 @@ from tests.integration.event_ingest.old_days import POLICY, OldDays, opened_old_
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
-HISTORY = Path(__file__).parents[3] / "docs" / "history.md"
+ARCHIVE_PAGE = Path(__file__).parents[3] / "docs" / "archive.md"
 _ALL = f"select {', '.join(COLUMNS)} from events order by id"
 _REQUEST = "insert into history_restores (day, project, until) values ($1, $2, now() + interval '7 days')"
 
@@ -272,11 +272,11 @@ async def test_interrupted_restore_is_continued(days: OldDays, archive: Director
 
 
 async def test_documented_statements_of_duckdb(days: OldDays, archive: DirectoryStore, script: Any) -> None:
-    """The statements of docs/history.md read an archive."""
+    """The statements of docs/archive.md read an archive."""
     events = script.life("task-1", "sbx-1") + script.messages("sbx-1", 2, project="web")
     await days.store(events, days.old)
     await days.run(archive=archive)
-    [block] = re.findall(r"```sql\n(.+?)```", HISTORY.read_text(), re.DOTALL)
+    [block] = re.findall(r"```sql\n(.+?)```", ARCHIVE_PAGE.read_text(), re.DOTALL)
     assert "2026-08-21" in block
     located = block.replace("/srv/archive", str(archive.directory)).replace("2026-08-21", days.old.isoformat())
     counts, texts = (part for part in located.replace("2026-08-*", "*").split(";") if part.strip())

@@ -87,7 +87,7 @@ async def test_day_stays_for_the_project_that_needs_it_longest(days: OldDays, sc
 async def test_events_from_wrong_clocks_create_no_partitions_and_are_deleted_in_time(
     days: OldDays, script: Any
 ) -> None:
-    """Ids of 1970 and of 2100 are of no day: the time of their storing decides, unless they are held."""
+    """Ids of 1970 and of 2100 have no partition: the time at which they were stored decides, unless they are held."""
     before = [one.day for one in await read_partitions(days.connection)]
     await days.store(script.messages("sbx-1", 2), date(1970, 1, 2))
     await days.store(script.messages("sbx-2", 2, project="other"), date(2100, 1, 1))

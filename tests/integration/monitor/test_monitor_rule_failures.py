@@ -17,7 +17,7 @@ async def test_failing_rules_are_reported_once_and_others_go_on(world: World, mo
         raise RuntimeError("hostile text")
 
     monkeypatch.setattr(loop.Loop, "fold", fail)
-    monkeypatch.setattr(flooding.Flood, "judge", fail)
+    monkeypatch.setattr(flooding.Flood, "evaluate", fail)
     with capture_logs() as lines:
         async with world.monitor(dead_after=0.5).running() as service:
             await world.born("sbx-1")

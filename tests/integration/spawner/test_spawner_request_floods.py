@@ -30,7 +30,7 @@ REQUESTS = {
 BOUNDED = {
     "broker denied permission",
     "reply not sent",
-    "received messages dropped, too many wait",
+    "received messages dropped, queue full",
     "requests refused, too many of one source",
 }
 """Log messages that a request could cause each."""

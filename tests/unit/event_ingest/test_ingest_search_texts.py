@@ -57,7 +57,7 @@ def test_marks_are_alternatives_of_each_kind() -> None:
 
 
 def test_partitions_are_those_of_the_interval_from_the_last_one_on() -> None:
-    """The default one always, as its ids are of no day; after it, none."""
+    """The default one always, as its events have any date; after it, none."""
     assert searched_partitions(NAMES, None, None, None) == NAMES
     assert searched_partitions(NAMES, None, None, "events_20261121") == NAMES[1:]
     assert searched_partitions(NAMES, None, None, "events_20261121x") == NAMES[1:]

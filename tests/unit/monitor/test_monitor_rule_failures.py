@@ -57,7 +57,7 @@ class BadFold(GuardianRule[Count, NoThresholds]):
     def pattern(self, part: Count) -> Pattern | None:
         return None
 
-    def judge(self, part: Count, facts: Facts, now: datetime, thresholds: NoThresholds) -> Pattern | None:
+    def evaluate(self, part: Count, facts: Facts, now: datetime, thresholds: NoThresholds) -> Pattern | None:
         return None
 
     def steering_text(self, part: Count) -> str:
@@ -80,7 +80,7 @@ class BadJudge(HousekeepingRule[None, NoThresholds]):
     from_silence = False
     documentation = Documentation("", "", "")
 
-    def judge(self, part: None, facts: Facts, now: datetime, thresholds: NoThresholds) -> Finding | None:
+    def evaluate(self, part: None, facts: Facts, now: datetime, thresholds: NoThresholds) -> Finding | None:
         if facts.sandbox == "sbx-1":
             raise KeyError(facts.sandbox)
         return None
@@ -126,7 +126,7 @@ def test_rule_that_raises_in_judge_is_disabled_and_no_other(story: Story, after:
         assert finding.rule == "dead"
 
 
-METHODS = ("fold", "judge", "pattern", "step", "steering_text", "is_repeated", "ignored_after")
+METHODS = ("fold", "evaluate", "pattern", "step", "steering_text", "is_repeated", "ignored_after")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -157,7 +157,7 @@ def test_no_method_of_a_rule_affects_more_than_that_rule(story: Story, method: s
                 acted |= {decision.pattern.rule} if isinstance(decision, Decision) else set()
     found = {one.rule for one in simulation.findings}
     assert "cycle" in found
-    if method in {"fold", "judge", "step"}:
+    if method in {"fold", "evaluate", "step"}:
         assert "loop" not in found & acted
         assert "cycle" in acted
     assert [rule for _, rule in herd.failures] in (["loop"], [])

@@ -56,7 +56,7 @@ class Odd(HousekeepingRule[Any, OddThresholds]):
     part = OpenPart
     documentation = Documentation("", "", "")
 
-    def judge(self, part: Any, facts: Facts, now: Any, thresholds: OddThresholds) -> None:
+    def evaluate(self, part: Any, facts: Facts, now: Any, thresholds: OddThresholds) -> None:
         return None
 
 

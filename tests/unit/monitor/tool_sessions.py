@@ -84,7 +84,7 @@ def judged(state: SandboxActivity, rule: str) -> Pattern | None:
     one = ALL.by_name[rule]
     assert isinstance(one, GuardianRule)
     now = state.last_sign_at + timedelta(seconds=1)
-    found = one.judge(part_of(state, one, ALL), state, now, ALL.thresholds[rule])
+    found = one.evaluate(part_of(state, one, ALL), state, now, ALL.thresholds[rule])
     if found is not None:
         assert 0 < len(found.evidence) <= MAX_EVIDENCE
         text = one.steering_text(part_of(state, one, ALL))

@@ -33,7 +33,7 @@ class HistoryDay(Model):
     """The events whose ids are of one day of UTC: what is dropped at once."""
 
     day: date | None = None
-    """None: events whose ids are of no day that has a partition. They are deleted by the time of their storing."""
+    """None: events whose date has no partition. They are deleted by the time at which they were stored."""
     events: Count = 0
     """How many, as Postgres estimates; 0 also if it has not counted them yet."""
     bytes: Count = 0

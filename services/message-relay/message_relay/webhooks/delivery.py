@@ -224,7 +224,7 @@ class WebhookDelivery:
         letter = WebhookDeadLetter(sequence=item.sequence, type=item.type, subject=item.entity, reason=reason, at=now)
         self._queue.finish(item)
         self._note(dead=(*self._record.dead, letter)[-MAX_DEAD:])
-        _log.warning("webhook given up", webhook=self._record.key, id=item.id, reason=reason)
+        _log.warning("event of a webhook given up", webhook=self._record.key, id=item.id, reason=reason)
 
     def _note(self, **changes: object) -> None:
         self._record = self._record.model_copy(update=changes)

@@ -79,7 +79,7 @@ class Chanting(GuardianRule[Chant, ChantingThresholds]):
         summary = f"one text, {part.count} times within a message"
         return Pattern(self.name, "text", part.since, part.began, part.count, summary, part.evidence)
 
-    def judge(self, part: Chant, _facts: Facts, _now: datetime, thresholds: ChantingThresholds) -> Pattern | None:
+    def evaluate(self, part: Chant, _facts: Facts, _now: datetime, thresholds: ChantingThresholds) -> Pattern | None:
         """The repetition, if it is long enough."""
         return self.pattern(part) if part.count >= thresholds.repeats else None
 

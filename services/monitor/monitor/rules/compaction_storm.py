@@ -92,7 +92,7 @@ class CompactionStorm(GuardianRule[Compactions, CompactionStormThresholds]):
         summary = f"{part.count} compactions without an edit; {part.repeats} of {part.calls} calls were repeated"
         return Pattern(self.name, "compactions", part.since, part.began, part.count, summary, part.evidence)
 
-    def judge(
+    def evaluate(
         self, part: Compactions, _facts: Facts, _now: datetime, thresholds: CompactionStormThresholds
     ) -> Pattern | None:
         """The compactions, if they are enough and calls are repeated."""

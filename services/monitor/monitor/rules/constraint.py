@@ -113,7 +113,7 @@ class Constraint(GuardianRule[Violations, ConstraintThresholds]):
         summary = f"{part.constraint}: {part.shown}"
         return Pattern(self.name, part.constraint, part.since, part.began, part.count, summary, part.evidence)
 
-    def judge(self, part: Violations, facts: Facts, _now: datetime, thresholds: ConstraintThresholds) -> Pattern | None:
+    def evaluate(self, part: Violations, facts: Facts, _now: datetime, thresholds: ConstraintThresholds) -> Pattern | None:
         """The last violation, unless it is old, acted upon, or a user has written since."""
         if part.since is None or part.calls >= _RECENT or part.count < thresholds.violations:
             return None

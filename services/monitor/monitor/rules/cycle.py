@@ -147,7 +147,7 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
             self.name, series.key, series.run.began_at, series.run.began, series.count, summary, series.track.evidence
         )
 
-    def judge(self, part: Tracks, _facts: Facts, _now: datetime, thresholds: CycleThresholds) -> Pattern | None:
+    def evaluate(self, part: Tracks, _facts: Facts, _now: datetime, thresholds: CycleThresholds) -> Pattern | None:
         """The series that was repeated most often, if that is a cycle. Polls count less."""
         less = max(0, thresholds.polls - thresholds.blocks)
         counts = [(one.count - less if one.polls else one.count, one) for one in _series(part)]

@@ -33,7 +33,7 @@ class Dead(HousekeepingRule[None, DeadThresholds]):
         source="the interval of heartbeats, of which three may be lost",
     )
 
-    def judge(self, _part: None, facts: Facts, now: datetime, thresholds: DeadThresholds) -> Finding | None:
+    def evaluate(self, _part: None, facts: Facts, now: datetime, thresholds: DeadThresholds) -> Finding | None:
         """See the class."""
         return None if facts.paused else self.exceeded(facts.last_sign_at, now, thresholds.after)
 

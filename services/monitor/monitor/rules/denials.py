@@ -88,7 +88,7 @@ class Denials(GuardianRule[Denied, DenialThresholds]):
         summary = f"{tool_label(part.tool)}: {part.consecutive} denied calls in a row, {part.total} in all"
         return Pattern(self.name, "denied", part.began_at, part.began, count, summary, part.evidence)
 
-    def judge(self, part: Denied, facts: Facts, _now: datetime, thresholds: DenialThresholds) -> Pattern | None:
+    def evaluate(self, part: Denied, facts: Facts, _now: datetime, thresholds: DenialThresholds) -> Pattern | None:
         """The denied calls, if there are enough in a row, or in all."""
         if not part.consecutive or part.episode_at != facts.episode_at:
             return None

@@ -68,7 +68,7 @@ class Drift(GuardianRule[Work, DriftThresholds]):
         summary = f"{part.count} calls since the last message of a user"
         return Pattern(self.name, "episode", part.began_at, part.began, part.count, summary, part.evidence)
 
-    def judge(self, part: Work, _facts: Facts, _now: datetime, thresholds: DriftThresholds) -> Pattern | None:
+    def evaluate(self, part: Work, _facts: Facts, _now: datetime, thresholds: DriftThresholds) -> Pattern | None:
         """The work, once it is long."""
         return self.pattern(part) if part.count >= thresholds.calls else None
 

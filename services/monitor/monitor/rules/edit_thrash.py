@@ -120,7 +120,7 @@ class EditThrash(GuardianRule[EditedFiles, EditThrashThresholds]):
         summary += "earlier content"
         return Pattern(self.name, last.name, last.since, last.began, last.count, summary, last.evidence)
 
-    def judge(
+    def evaluate(
         self, part: EditedFiles, _facts: Facts, _now: datetime, thresholds: EditThrashThresholds
     ) -> Pattern | None:
         """The edits of the last file, if they are enough."""

@@ -167,7 +167,7 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         summary = f"{streak.count} errors in a row, and no call that succeeded"
         return Pattern(self.name, _ANY, streak.began_at, streak.began, count, summary, streak.evidence)
 
-    def judge(self, part: Errors, _facts: Facts, _now: datetime, thresholds: ErrorThresholds) -> Pattern | None:
+    def evaluate(self, part: Errors, _facts: Facts, _now: datetime, thresholds: ErrorThresholds) -> Pattern | None:
         """The cause of most errors, if they are a streak; not while there is an outage."""
         if (not part.causes and not part.streak.count) or part.is_outage:
             return None

@@ -117,7 +117,7 @@ class FanOut(GuardianRule[Batches, FanOutThresholds]):
         summary = f"the same {calls} calls together, with the same results, in {times} responses in a row"
         return Pattern(self.name, batch.key, batch.since_at, batch.since, times, summary, batch.evidence)
 
-    def judge(self, part: Batches, _facts: Facts, _now: datetime, thresholds: FanOutThresholds) -> Pattern | None:
+    def evaluate(self, part: Batches, _facts: Facts, _now: datetime, thresholds: FanOutThresholds) -> Pattern | None:
         """The batch that was repeated most often, if that is often enough. Polls count less."""
         batch = _top(part)
         if batch is None:

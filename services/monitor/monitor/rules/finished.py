@@ -34,7 +34,7 @@ class Finished(HousekeepingRule[None, FinishedThresholds]):
         source="the time that a user needs for a follow-up",
     )
 
-    def judge(self, _part: None, facts: Facts, now: datetime, thresholds: FinishedThresholds) -> Finding | None:
+    def evaluate(self, _part: None, facts: Facts, now: datetime, thresholds: FinishedThresholds) -> Finding | None:
         """See the class."""
         user_command_runs = any(call.by_user for call in facts.in_flight.values())
         if facts.paused or facts.alone or facts.finished_at is None or user_command_runs:

@@ -66,7 +66,7 @@ class Flood(HousekeepingRule[FloodWindow, FloodThresholds]):
             return FloodWindow(event.at, event.size, 1, int(event.junk))
         return FloodWindow(part.since, part.bytes + event.size, part.messages + 1, part.junk + event.junk)
 
-    def judge(self, part: FloodWindow, _facts: Facts, now: datetime, thresholds: FloodThresholds) -> Finding | None:
+    def evaluate(self, part: FloodWindow, _facts: Facts, now: datetime, thresholds: FloodThresholds) -> Finding | None:
         """See the class."""
         if part.since is None or not _is_flood(part, thresholds):
             return None

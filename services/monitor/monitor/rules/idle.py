@@ -30,7 +30,7 @@ class Idle(HousekeepingRule[None, IdleThresholds]):
         source="longer than agents usually take between two events",
     )
 
-    def judge(self, _part: None, facts: Facts, now: datetime, thresholds: IdleThresholds) -> Finding | None:
+    def evaluate(self, _part: None, facts: Facts, now: datetime, thresholds: IdleThresholds) -> Finding | None:
         """See the class."""
         if facts.paused or facts.alone or facts.finished_at is not None or facts.in_flight:
             return None

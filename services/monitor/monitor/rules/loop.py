@@ -72,7 +72,7 @@ class Loop(GuardianRule[Rows, LoopThresholds]):
         summary = f"{label}: the same call with the same result, {row.count} times{_in_a_row(row)}"
         return Pattern(self.name, row.key, row.began_at, row.began, row.count, summary, row.evidence)
 
-    def judge(self, part: Rows, _facts: Facts, _now: datetime, thresholds: LoopThresholds) -> Pattern | None:
+    def evaluate(self, part: Rows, _facts: Facts, _now: datetime, thresholds: LoopThresholds) -> Pattern | None:
         """The call that was repeated most often, if that is a loop. Polls count less."""
         if part.top_count < thresholds.repeats:
             return None

@@ -90,7 +90,7 @@ class Monologue(GuardianRule[Speech, MonologueThresholds]):
         summary = f"{part.count} messages without a call between"
         return Pattern(self.name, "messages", part.since, part.began, part.count, summary, part.evidence)
 
-    def judge(self, part: Speech, facts: Facts, _now: datetime, thresholds: MonologueThresholds) -> Pattern | None:
+    def evaluate(self, part: Speech, facts: Facts, _now: datetime, thresholds: MonologueThresholds) -> Pattern | None:
         """The messages, if they are enough, and no approval is open."""
         if part.count < thresholds.messages or facts.finished_at is not None:
             return None

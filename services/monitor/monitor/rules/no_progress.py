@@ -96,7 +96,7 @@ class NoProgress(GuardianRule[CallProgress, NoProgressThresholds]):
         )
         return Pattern(self.name, "progress", part.since, part.began, part.responses, summary, part.evidence)
 
-    def judge(
+    def evaluate(
         self, part: CallProgress, facts: Facts, _now: datetime, thresholds: NoProgressThresholds
     ) -> Pattern | None:
         """The responses, if they are many and few of their calls were new."""

@@ -121,7 +121,7 @@ class Rule(ABC, Generic[PartT, ThresholdsT]):
         return part
 
     @abstractmethod
-    def judge(self, part: PartT, facts: Facts, now: datetime, thresholds: ThresholdsT) -> Finding | Pattern | None:
+    def evaluate(self, part: PartT, facts: Facts, now: datetime, thresholds: ThresholdsT) -> Finding | Pattern | None:
         """What it finds at `now`, if anything."""
 
 
@@ -135,7 +135,7 @@ class HousekeepingRule(Rule[PartT, ThresholdsT]):
     """Whether a sandbox without a task is left to its user."""
 
     @abstractmethod
-    def judge(self, part: PartT, facts: Facts, now: datetime, thresholds: ThresholdsT) -> Finding | None:
+    def evaluate(self, part: PartT, facts: Facts, now: datetime, thresholds: ThresholdsT) -> Finding | None:
         """Since when its condition holds at `now`; None if it does not."""
 
     def confirms(self, recorded: SharedSandboxRecord, now: datetime) -> bool:  # noqa: ARG002  # some compare the time
@@ -174,7 +174,7 @@ class GuardianRule(Rule[PartT, ThresholdsT]):
         """The pattern in its part, also while it is below the thresholds; None if there is none."""
 
     @abstractmethod
-    def judge(self, part: PartT, facts: Facts, now: datetime, thresholds: ThresholdsT) -> Pattern | None:
+    def evaluate(self, part: PartT, facts: Facts, now: datetime, thresholds: ThresholdsT) -> Pattern | None:
         """The pattern that the agent is to be steered out of at `now`, if any."""
 
     def step(self, pattern: Pattern, thresholds: ThresholdsT) -> SteeringStep | None:

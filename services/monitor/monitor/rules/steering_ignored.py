@@ -90,7 +90,7 @@ class SteeringIgnored(GuardianRule[Ignored, SteeringIgnoredThresholds]):
             self.name, part.pattern, part.since, part.began, part.count, summary, part.evidence, of=part.rule
         )
 
-    def judge(
+    def evaluate(
         self, part: Ignored, _facts: Facts, _now: datetime, thresholds: SteeringIgnoredThresholds
     ) -> Pattern | None:
         """The pattern, once enough interventions were ignored."""

@@ -36,7 +36,7 @@ class Stuck(HousekeepingRule[None, StuckThresholds]):
         "for a call, so there is no guardian rule for long calls",
     )
 
-    def judge(self, _part: None, facts: Facts, now: datetime, thresholds: StuckThresholds) -> Finding | None:
+    def evaluate(self, _part: None, facts: Facts, now: datetime, thresholds: StuckThresholds) -> Finding | None:
         """See the class."""
         calls = [_since(call, facts) for call in facts.in_flight.values() if not call.whole and not call.by_user]
         waits = any(call.waits for call in facts.in_flight.values())

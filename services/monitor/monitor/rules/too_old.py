@@ -44,7 +44,7 @@ class TooOld(HousekeepingRule[None, TooOldThresholds]):
         source="the lifetime that a task is expected to need at most",
     )
 
-    def judge(self, _part: None, facts: Facts, now: datetime, thresholds: TooOldThresholds) -> Finding | None:
+    def evaluate(self, _part: None, facts: Facts, now: datetime, thresholds: TooOldThresholds) -> Finding | None:
         """See the class."""
         if facts.expires_at is None:
             return self.exceeded(facts.started_at, now, thresholds.age)

@@ -83,7 +83,7 @@ class UnverifiedEnd(GuardianRule[Unverified, UnverifiedEndThresholds]):
         summary = f"{part.edits} changes of files since the last check"
         return Pattern(self.name, "end", part.since, part.began, part.edits, summary, part.evidence)
 
-    def judge(
+    def evaluate(
         self, part: Unverified, _facts: Facts, _now: datetime, thresholds: UnverifiedEndThresholds
     ) -> Pattern | None:
         """The changes, once the task is completed."""

@@ -118,16 +118,16 @@ class FloodGuard:
     async def _check(self, table: BrokerConnections, meter: FloodMeter) -> None:
         try:
             connections = await table.read()
-            judgement = meter.evaluate(connections, time.monotonic(), self._above_share)
+            result = meter.evaluate(connections, time.monotonic(), self._above_share)
         except FOR_NOW as error:
             _log.warning("connections not listed, retrying", error=repr(error))
             return
-        await self._close(table, judgement)
+        await self._close(table, result)
         try:
-            await self._abused.enforce(judgement.abuses, connections, self._live.now())
+            await self._abused.enforce(result.abuses, connections, self._live.now())
         except FOR_NOW as error:
             _log.warning("credential of a user not revoked, retrying", error=repr(error))
-        self._unfinished |= {found.key: found for found in (*judgement.cut_offs, *self._reported())}
+        self._unfinished |= {found.key: found for found in (*result.cut_offs, *self._reported())}
         for key, found in list(self._unfinished.items()):
             try:
                 await self.cut_off(found)
@@ -136,10 +136,10 @@ class FloodGuard:
             else:
                 del self._unfinished[key]
 
-    async def _close(self, table: BrokerConnections, judgement: FloodResult) -> None:
-        for project in judgement.flooded:
+    async def _close(self, table: BrokerConnections, result: FloodResult) -> None:
+        for project in result.flooded:
             _log.warning("flooding clients disconnected", project=project)
-        for connection in judgement.closed:
+        for connection in result.closed:
             if connection.user.principal in PEOPLE:
                 self._live.meters.count("sandherd_connections_closed_total")
             with suppress(*FOR_NOW):  # the next check finds it again

@@ -54,7 +54,7 @@ class Quarantine:
         held = await self._live.sandboxes.load(key)
         if held is None or not held.record.unsaid or not await self._has_plan(held.record):
             return
-        _log.info("retrying undelivered events of quarantined sandbox", sandbox=unit)
+        _log.info("retrying unpublished events of quarantined sandbox", sandbox=unit)
         await self._live.change_sandbox(key, decisions.one_more_recovery)
         await runtime.unquarantine(unit)
         self._reconciler.wake(key)
