@@ -37,7 +37,7 @@ _MODULES: Final = {
         "sandherd.lazy_imports:start_lean",
         "sandherd.lazy_imports:load_nats",
         "watchfiles",
-        "sandherd_worker.life",
+        "sandherd_worker.worker_lifecycle",
         "sandherd_worker.attempt",
         "sandherd_worker.previous_attempt",
         "sandherd_worker.access_server",

@@ -19,6 +19,7 @@ import asyncpg
 
 from event_ingest.archive.history_archive import HistoryArchive
 from event_ingest.database import Connection, Database, classify_error
+from event_ingest.history_default_partition import delete_undated
 from event_ingest.history_partitions import (
     Partition,
     count_events,
@@ -36,7 +37,6 @@ from event_ingest.history_policy import (
     may_be_due,
     next_drop,
 )
-from event_ingest.history_undated import delete_undated
 from event_ingest.schema import AUTOVACUUM, partition_name
 from sandherd.settings import Settings
 from sandherd.telemetry import logs

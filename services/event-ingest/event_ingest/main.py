@@ -40,8 +40,8 @@ from event_ingest.queries.trajectory import read_trajectory
 from event_ingest.queries.transcript import read_transcript
 from event_ingest.queries.usage import add_up_usage
 from event_ingest.queries.verification import verify_tables
-from event_ingest.retention import StreamRetention
 from event_ingest.schema import Schema, check_migrations
+from event_ingest.stream_purge import StreamRetention
 from event_ingest.subscription_watch import SubscriptionWatch
 from sandherd.contracts.requests import (
     DATABASE,

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Final
 
 from monitor import decision_events, findings, notices
-from monitor.assessment.answer import Assessment
+from monitor.assessment.model_reply import Assessment
 from monitor.facts import GUARDIAN, ObservedEvent
 from monitor.guardian import Decision, Need
 from monitor.herd import Herd

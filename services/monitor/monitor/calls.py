@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from monitor.facts import MAX_CALLS, MAX_CLOSED, NO_CALLS, Call, EndedCall, ObservedEvent
 from monitor.normalisation import cause_digest, input_digest, result_digest, result_text, text_digest
-from monitor.polls import is_poll
+from monitor.polling_calls import is_poll
 from monitor.state import SandboxActivity
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.access import AgentExecStarted

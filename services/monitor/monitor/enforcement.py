@@ -10,8 +10,8 @@ import nats.js.errors
 
 from monitor import findings, guardian
 from monitor.actions import Actions
-from monitor.assessment.answer import Assessment
 from monitor.assessment.assessor import Assessor, Suspicion
+from monitor.assessment.model_reply import Assessment
 from monitor.evaluation import RuleFailedError
 from monitor.facts import Key
 from monitor.herd import Herd

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from monitor import edits, evaluation, interventions, outages, usage
 from monitor.calls import closed, opened
-from monitor.contents import with_content
 from monitor.facts import OF_USERS, EndedCall, Observation, ObservedEvent
+from monitor.file_contents import with_content
 from monitor.rule_set import ALL, RuleSet
 from monitor.state import ActedFinding, Assignment, SandboxActivity
 from sandherd.contracts.events import EVENTS

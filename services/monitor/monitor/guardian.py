@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Final
 
-from monitor import evaluation, ladder
+from monitor import evaluation, intervention_ladder
 from monitor.evaluation import call, is_active, is_muted, part_of
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import AnyGuardianRule, GuardianRule, Pattern
@@ -58,7 +58,7 @@ def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds
     """
     if state.ended or state.stopping or state.paused or state.found is not None:
         return None
-    highest, accepts = ladder.maximum(state, rules), _accepts_intervention(state, now, rules)
+    highest, accepts = intervention_ladder.maximum(state, rules), _accepts_intervention(state, now, rules)
     all_count = accepts or (highest == "observe" and state.finished_at is None)
     for active in rules.guardian if all_count else rules.published_only:
         if active.name in state.disabled or is_muted(state, active.name, now):
@@ -66,7 +66,7 @@ def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds
         rule, part = active.rule, state.parts.get(active.name, active.new_part)
         assert isinstance(rule, GuardianRule)
         pattern = call(rule, "decision", rule.evaluate, part, state, now, active.thresholds)
-        step = ladder.due(state, rule, pattern, rules) if pattern is not None else None
+        step = intervention_ladder.due(state, rule, pattern, rules) if pattern is not None else None
         if pattern is None or step is None or not _stands(rule, state, rules):
             continue
         step = evaluation.reached(rule, pattern, rules) or step if highest == "observe" else step
@@ -110,12 +110,12 @@ def _decision(  # all of it is the decision's
     ids: DerivedIds,
 ) -> Decision | None:
     watched = rules.by_name.get(pattern.of or rule.name)
-    highest = ladder.maximum(state, rules)
-    lowered = ladder.permitted(watched if isinstance(watched, GuardianRule) else rule, step, highest)
+    highest = intervention_ladder.maximum(state, rules)
+    lowered = intervention_ladder.permitted(watched if isinstance(watched, GuardianRule) else rule, step, highest)
     if lowered == "observe":
         return None if observed(pattern, step) in state.observed else Decision(pattern, step)
-    last = ladder.last_against(state, pattern)
-    if pattern.of and (last is None or ladder.rank(lowered) <= ladder.rank(last.step)):
+    last = intervention_ladder.last_against(state, pattern)
+    if pattern.of and (last is None or intervention_ladder.rank(lowered) <= intervention_ladder.rank(last.step)):
         return None  # the maximum prevents the next step: the rule itself repeats the last one
     if pattern.of and not _is_seen(pattern, state, rules):
         return None

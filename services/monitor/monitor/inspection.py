@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from monitor import evaluation, ladder
+from monitor import evaluation, intervention_ladder
 from monitor.evaluation import RuleFailedError
 from monitor.outages import NAME
 from monitor.rule_set import RuleSet
@@ -35,7 +35,7 @@ def view(state: SandboxActivity, rules: RuleSet, now: datetime) -> MonitorView:
         last_sign_at=state.last_sign_at,
         last_work_at=state.last_work_at,
         expires_at=state.expires_at,
-        max_intervention=ladder.maximum(state, rules),
+        max_intervention=intervention_ladder.maximum(state, rules),
         steered_at=state.steered_at,
         next_after=over if over is not None and over > now else None,
         silent_for=max(0.0, (now - state.last_sign_at).total_seconds()),

@@ -11,13 +11,13 @@ from monitor.actions import Actions
 from monitor.assessment.assessor import Assessor
 from monitor.budgets.component import BudgetComponent
 from monitor.commands import MonitorCommands
+from monitor.conductor.conductor_loop import Conductor
 from monitor.conductor.ledger_store import Outbox
 from monitor.conductor.policy import Policy
 from monitor.conductor.report import ReportHandler
-from monitor.conductor.tenure import Conductor
+from monitor.partition_leases import Shares
 from monitor.partition_plan import partition_of
 from monitor.rule_settings import rule_set_of
-from monitor.shares import Shares
 from monitor.watch import Watch
 from sandherd.bus.consumers.consumer import Delivery, Outcome
 from sandherd.bus.lease import Lease

@@ -9,7 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from monitor.facts import EndedCall, ObservedEvent
-from monitor.marks import EVIDENCE
+from monitor.seen_values import EVIDENCE
 from sandherd.contracts.events.conversation import AgentSystemMessage
 
 NAME: Final = "outage"

@@ -13,8 +13,8 @@ import nats.js.errors
 
 from monitor import urgency
 from monitor.actions import Actions
-from monitor.assessment.answer import Assessment
 from monitor.assessment.assessor import Assessor, Suspicion
+from monitor.assessment.model_reply import Assessment
 from monitor.enforcement import Enforcement
 from monitor.evaluation import RuleFailedError
 from monitor.facts import Key, ObservedEvent

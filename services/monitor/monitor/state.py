@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pydantic import Base64Bytes, Field
 
-from monitor.copies import copier
+from monitor.dataclass_copies import copier
 from monitor.facts import Facts
 from monitor.outages import Outage
 from monitor.usage import NO_PROGRESS, AgentTotals

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from monitor.copies import changer
+from monitor.dataclass_copies import changer
 from monitor.facts import EndedCall, ObservedEvent
 from sandherd.contracts.events.agent import (
     AgentCompleted,

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from monitor import gauges, inspection
 from monitor.actions import Actions
-from monitor.assessment.answer import Assessment
 from monitor.assessment.assessor import Assessor, Suspicion
+from monitor.assessment.model_reply import Assessment
 from monitor.event_reader import StreamEnds
 from monitor.partition import Partition
 from monitor.partition_plan import PartitionId, partition_of

@@ -28,7 +28,7 @@ from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from spawner.access.refusals import MIB
 from spawner.access.request_handlers import make_handlers
-from spawner.access_tokens.answers import TokenRequestHandler
+from spawner.access_tokens.request_handlers import TokenRequestHandler
 from spawner.access_tokens.sessions import SessionRequestHandler
 from spawner.commands import Commands
 from spawner.forges.configuration import forges_of
@@ -37,21 +37,21 @@ from spawner.forges.git_credentials import GitCredentials
 from spawner.git_proxy.server import serve_proxy
 from spawner.harness_plugins import HarnessPlugins
 from spawner.live_state import Clock, LiveState, utc_now
-from spawner.named_secrets.answers import SecretRequestHandler
+from spawner.named_secrets.request_handlers import SecretRequestHandler
 from spawner.named_secrets.webhook_secrets import WebhookSecretHandler
 from spawner.parts import ANSWERED, Core, OpenRuntimes, Parts, SpawnerOptions, make_parts
 from spawner.pool.decisions import kinds
 from spawner.pool.filler import Filler
 from spawner.pool.pool import Pool
-from spawner.projects.answers import ProjectRequestHandler
-from spawner.pull_requests.answers import PullRequestHandler
+from spawner.projects.request_handlers import ProjectRequestHandler
+from spawner.pull_requests.request_handlers import PullRequestHandler
 from spawner.pull_requests.service import PullRequestService
 from spawner.records.quota import Quota
 from spawner.records.vault import Vault, herd_key
-from spawner.repositories.answers import BranchRequestHandler
 from spawner.repositories.branch_service import BranchService
 from spawner.repositories.hosts import RepositoryHosts
 from spawner.repositories.paths import mirrors_folder
+from spawner.repositories.request_handlers import BranchRequestHandler
 from spawner.repositories.requirements import problems
 from spawner.runtime_health import reach
 from spawner.runtimes.contract import Runtime, capabilities_of
@@ -74,7 +74,7 @@ from spawner.sandboxes.reconciler import FOR_NOW, SandboxReconciler
 from spawner.sandboxes.runtime_calls import disruption
 from spawner.sandboxes.step_runner import make_steps
 from spawner.sandboxes.sweeper import Sweeper
-from spawner.schedules.answers import ScheduleRequestHandler
+from spawner.schedules.request_handlers import ScheduleRequestHandler
 from spawner.schedules.runner import ScheduleRunner
 from spawner.spec_resolution import SpawnPolicy
 from spawner.tasks.agent_events import AgentEventHandler

@@ -21,22 +21,22 @@ from sandherd.contracts.requests import (
 from sandherd.service.requests import Answerer
 from sandherd.settings import Settings
 from spawner.access import request_handlers as access
-from spawner.access_tokens import answers as access_tokens
+from spawner.access_tokens import request_handlers as access_tokens
 from spawner.access_tokens import sessions
 from spawner.commands import Commands
 from spawner.live_state import Clock, LiveState
 from spawner.named_secrets import webhook_secrets
-from spawner.named_secrets.answers import SecretRequestHandler
+from spawner.named_secrets.request_handlers import SecretRequestHandler
 from spawner.pool.pool import Pool
-from spawner.projects import answers as projects
-from spawner.pull_requests import answers as pull_requests
-from spawner.repositories import answers as branches
+from spawner.projects import request_handlers as projects
+from spawner.pull_requests import request_handlers as pull_requests
+from spawner.repositories import request_handlers as branches
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.admission import Admission
 from spawner.sandboxes.credentials import Credentials
 from spawner.sandboxes.prune_handler import PruneHandler
 from spawner.sandboxes.reconciler import SandboxReconciler
-from spawner.schedules import answers as schedules
+from spawner.schedules import request_handlers as schedules
 from spawner.spec_resolution import SpawnPolicy
 from spawner.tasks.agent_events import AgentEventHandler
 from spawner.tasks.live_queries import LiveQueries

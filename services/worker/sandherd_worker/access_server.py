@@ -31,8 +31,8 @@ from sandherd.contracts.requests.worker import (
 from sandherd.contracts.subjects import sandbox_request_subject
 from sandherd.telemetry import logs
 from sandherd_worker.harness_factory import environment
-from sandherd_worker.parts import Parts
 from sandherd_worker.spool_disk import SpoolError
+from sandherd_worker.worker_resources import Parts
 
 if TYPE_CHECKING:
     from sandherd_worker.agent_server.supervisor import Supervisor

@@ -19,12 +19,12 @@ from sandherd_worker.file_tracker import FileTracker
 from sandherd_worker.harness_factory import make_once
 from sandherd_worker.harnesses.base import AgentEnd, Harness
 from sandherd_worker.heartbeat import Heartbeat, measuring
-from sandherd_worker.parts import Parts
 from sandherd_worker.repository.branch_saver import BranchSaver
 from sandherd_worker.spool_disk import SpoolError
 from sandherd_worker.toolchains import NoToolchainError
 from sandherd_worker.uplink import Uplink
 from sandherd_worker.work_snapshot import Transcript, WorkSaver, time_to_save
+from sandherd_worker.worker_resources import Parts
 
 _AGENTS_SHARE_OF_GRACE: Final = 0.4
 """The share of the runtime's grace period for the agent; the rest is for the final scan of its files and the spool."""

@@ -11,8 +11,8 @@ from sandherd.contracts.harnesses import HERD_SERVER, MAX_ARGUMENT_BYTES, Comman
 from sandherd_worker import oom
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.harnesses.base import EventSink, Harness
-from sandherd_worker.parts import Parts
 from sandherd_worker.processes import PLACE_VARIABLE, SANDBOX_VARIABLE
+from sandherd_worker.worker_resources import Parts
 
 Turned = Callable[[int, bool], Awaitable[None]]
 """Called at each turn's start (True) and end (False), by an agent that takes follow-ups."""

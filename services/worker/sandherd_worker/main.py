@@ -81,8 +81,8 @@ def _run(environ: Mapping[str, str], *, recovering: bool) -> int:
 
 def _live(who: "Assignment", spec: "SandboxSpec | None") -> int:
     from sandherd.telemetry import logs
-    from sandherd_worker.life import live
     from sandherd_worker.spool_disk import SpoolBusyError, SpoolError
+    from sandherd_worker.worker_lifecycle import live
 
     end_start()
     try:

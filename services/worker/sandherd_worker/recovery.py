@@ -14,13 +14,13 @@ from sandherd_worker.access.command_log import unfinished
 from sandherd_worker.emitter import now
 from sandherd_worker.exits import STOPPED
 from sandherd_worker.harness_factory import read_spec, secrets
-from sandherd_worker.parts import Parts
 from sandherd_worker.processes import orphans
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.repository.branch_saver import BranchSaver
 from sandherd_worker.repository.checkout import MARK
 from sandherd_worker.spool_disk import SpoolFullError
 from sandherd_worker.work_snapshot import Transcript, WorkSaver, time_to_save
+from sandherd_worker.worker_resources import Parts
 
 _LOST: Final = "worker_lost"
 _log: Final = logs.get("recovery")

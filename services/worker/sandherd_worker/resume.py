@@ -17,7 +17,6 @@ from sandherd_worker.assignment import Assignment
 from sandherd_worker.broker_session import CurrentConnection
 from sandherd_worker.exits import StopRequest
 from sandherd_worker.harnesses.base import AgentEnd
-from sandherd_worker.parts import Parts
 from sandherd_worker.previous_attempt import (
     Publish,
     copy,
@@ -29,6 +28,7 @@ from sandherd_worker.repository.checkout import CheckoutError, check_out
 from sandherd_worker.repository.identity import identity_of
 from sandherd_worker.task_inputs import NoInputError, place_inputs
 from sandherd_worker.unrestored import unrestored
+from sandherd_worker.worker_resources import Parts
 
 _SESSION: Final = "session.resumed"
 _EXPIRED_REMEDY: Final = "it is stored for some days only: start again without `resume`"

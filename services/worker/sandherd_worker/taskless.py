@@ -13,9 +13,9 @@ from sandherd_worker.access_server import AccessServer
 from sandherd_worker.emitter import now
 from sandherd_worker.exits import SPOOL
 from sandherd_worker.heartbeat import Heartbeat, measuring
-from sandherd_worker.parts import Parts
 from sandherd_worker.spool_disk import SpoolError
 from sandherd_worker.uplink import Uplink
+from sandherd_worker.worker_resources import Parts
 
 SDK = "none"
 

@@ -18,9 +18,9 @@ ENVIRONMENT: Final = "environment.json"
 _NEEDED: Final = (
     "nats.aio.client",
     "watchfiles",
-    "sandherd_worker.life",
+    "sandherd_worker.worker_lifecycle",
     "sandherd_worker.attempt",
-    "sandherd_worker.life",
+    "sandherd_worker.worker_lifecycle",
     "sandherd_worker.previous_attempt",
     "sandherd_worker.access_server",
     "sandherd_worker.access.commands",

@@ -61,7 +61,7 @@ def test_image_folder_is_written_by_installed_packages(elsewhere: Path, tmp_path
     dockerfile = (tmp_path / "made" / "Dockerfile").read_text()
     assert dockerfile == (ROOT / "deploy/images/sandbox/Dockerfile").read_text()
     lib = tmp_path / "made/opt/sandherd/lib"
-    loaded = run("import sandherd_worker.main, sandherd_worker.life as life; print(life.__file__)", lib)
+    loaded = run("import sandherd_worker.main, sandherd_worker.worker_lifecycle as life; print(life.__file__)", lib)
     assert Path(loaded).is_relative_to(lib)
     for package in ("sandherd_worker", "sandherd_drivers", "sandherd"):
         ours = {path.relative_to(elsewhere) for path in (elsewhere / package).rglob("*.py")}

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from event_ingest.retention_policy import GOAL, MIN_PIECES, PURGE_THRESHOLD
+from event_ingest.stream_purge_policy import GOAL, MIN_PIECES, PURGE_THRESHOLD
 from sandherd.bus.connection import Bus, RefusedError, StreamFullError
 from sandherd.bus.stream_configs import stream_config
 from sandherd.contracts.errors import Code

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from pydantic import SecretStr
 
-from monitor.assessment.case import Case, Record
+from monitor.assessment.assessment_request import Case, Record
 from monitor.assessment.model import assessment_of, connected
 from tests.models import anthropic_answers as anthropic
 from tests.models import openai_answers as openai

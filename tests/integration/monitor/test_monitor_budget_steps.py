@@ -11,8 +11,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from monitor.bucket_entries import BucketWatch
-from monitor.budgets import answers
-from monitor.budgets.book import Book
+from monitor.budgets import request_handlers
+from monitor.budgets.budget_state import Book
 from monitor.budgets.enforcement import BudgetEnforcement
 from monitor.budgets.ledger import DAY_HOURS, used_since
 from monitor.budgets.messages import BudgetMessages
@@ -321,7 +321,7 @@ async def test_grant_lets_an_agent_go_on(world: World, monkeypatch: pytest.Monke
 
     Only an operator sets a project's budget.
     """
-    monkeypatch.setattr(answers, "MAX_GRANTS", 1)
+    monkeypatch.setattr(request_handlers, "MAX_GRANTS", 1)
     sandbox = "sbx-1"
     await world.record(sandbox)
     await world.by_spawner(sandbox, "sandbox.requested", budget=BudgetLimits(turns=2))

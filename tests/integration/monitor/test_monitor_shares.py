@@ -14,9 +14,9 @@ import pytest
 from monitor.event_decoder import read
 from monitor.event_reader import EventReader
 from monitor.herd import Herd
+from monitor.partition_leases import Shares
 from monitor.partition_plan import UNDIVIDED, PartitionId, partition_of
 from monitor.rule_set import ALL
-from monitor.shares import Shares
 from monitor.snapshot_store import Snapshots
 from sandherd.bus.connection import Bus, Identity
 from sandherd.bus.identity import Registrar, write_secret

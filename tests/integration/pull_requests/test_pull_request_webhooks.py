@@ -13,7 +13,7 @@ from sandherd.contracts.requests import CheckPullRequests
 from sandherd.contracts.subjects import Principal, request_subject
 from sandherd.service.requests import IncomingRequest
 from sandherd.stack.broker import Broker
-from spawner.pull_requests.answers import PullRequestHandler
+from spawner.pull_requests.request_handlers import PullRequestHandler
 from spawner.pull_requests.requested import HASTE
 from tests.doubles.forges.github_webhooks import Webhooks
 from tests.integration.forges.sites import GithubSite

@@ -27,7 +27,7 @@ from spawner.forges.factory import Forges
 from spawner.forges.git_credentials import GitCredentials
 from spawner.live_state import LiveState
 from spawner.pull_requests import requested
-from spawner.pull_requests.terms import Pace, Terms
+from spawner.pull_requests.pull_request_options import Pace, Terms
 from spawner.pull_requests.workflow import PullRequestWorkflow
 from spawner.repositories import decisions as of_branch
 from spawner.repositories.artifacts import BranchArtifacts

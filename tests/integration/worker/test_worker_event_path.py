@@ -25,14 +25,14 @@ TIMERS: Final = {
     "libs/sandherd/service/consumer_lag.py",
     "libs/sandherd/service/storage_watch.py",
     "libs/sandherd/service/stream_usage.py",
-    "services/event-ingest/event_ingest/retention.py",
-    "services/event-ingest/event_ingest/retention_policy.py",
+    "services/event-ingest/event_ingest/stream_purge.py",
+    "services/event-ingest/event_ingest/stream_purge_policy.py",
     "services/event-ingest/event_ingest/schema.py",
     "services/event-ingest/event_ingest/gauges.py",
     "services/worker/sandherd_worker/broker_session.py",
     "services/worker/sandherd_worker/file_tracker.py",
     "services/worker/sandherd_worker/heartbeat.py",
-    "services/worker/sandherd_worker/life.py",
+    "services/worker/sandherd_worker/worker_lifecycle.py",
 }
 """Run at intervals, or call a listener at each change of the spool, whatever is in it."""
 EVENTS: Final = 3

@@ -43,7 +43,9 @@ for program in {PROGRAMS}:
 
 def test_worker_loads_no_unused_libraries() -> None:
     """The worker loads what it needs when it begins."""
-    begins = "import sandherd_worker.main as worker\nassert worker.main([]) != 0\nimport sandherd_worker.life"
+    begins = (
+        "import sandherd_worker.main as worker\nassert worker.main([]) != 0\nimport sandherd_worker.worker_lifecycle"
+    )
     assert loaded(begins) == set()
 
 

@@ -139,7 +139,7 @@ def test_build_folder_is_complete(tmp_path: Path) -> None:
     assert dockerfile == (ROOT / "deploy/images/sandbox/Dockerfile").read_text()
     lib = tmp_path / "new/opt/sandherd/lib"
     assert not list(lib.rglob("*.pyc"))
-    code = "import sandherd_worker.main, sandherd_worker.life; print(sandherd_worker.main.__file__)"
+    code = "import sandherd_worker.main, sandherd_worker.worker_lifecycle; print(sandherd_worker.main.__file__)"
     env = {"PYTHONPATH": str(lib), "PATH": os.environ["PATH"]}
     done = subprocess.run(
         [sys.executable, "-S", "-P", "-c", code], env=env, capture_output=True, text=True, check=False

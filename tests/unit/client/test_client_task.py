@@ -8,8 +8,8 @@ import pytest
 
 from sandherd.cli.parse.event_filter import types
 from sandherd.cli.parse.harness import harness
-from sandherd.cli.parse.moments import moment
 from sandherd.cli.parse.task_spec import name_in_tree, read_files, variables
+from sandherd.cli.parse.times import moment
 from sandherd.client.errors import HerdError
 from sandherd.contracts.commands import MAX_FILES_BYTES
 from sandherd.contracts.events import EVENTS

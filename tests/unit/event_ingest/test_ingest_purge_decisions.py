@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from event_ingest.retention_policy import (
+from event_ingest.stream_purge_policy import (
     GOAL,
     MIN_PIECES,
     PURGE_THRESHOLD,

@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from monitor.assessment.allowance import Allowance
-from monitor.assessment.answer import Answer, assessed
-from monitor.assessment.case import MAX_RECORDS, MAX_TEXT, MAX_WISHES, WISHES, Case, case_of
+from monitor.assessment.assessment_request import MAX_RECORDS, MAX_TEXT, MAX_WISHES, WISHES, Case, case_of
+from monitor.assessment.model_reply import Answer, assessed
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EVENTS, EventData
 from sandherd.contracts.names import derived_uuid

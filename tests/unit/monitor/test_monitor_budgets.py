@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from monitor.budgets import decisions, ledger
 from monitor.budgets.amounts import NOTHING, SandboxUse, Used
-from monitor.budgets.book import Book
+from monitor.budgets.budget_state import Book
 from monitor.budgets.decisions import Limit
 from monitor.budgets.enforcement import BudgetEnforcement
 from monitor.budgets.ledger import Mark, ProjectLedger, TaskLedger

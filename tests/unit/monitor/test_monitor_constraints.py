@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from monitor.constraint_violations import forbidden_call, forbidden_edit
 from monitor.facts import ObservedEvent
-from monitor.forbidden import forbidden_call, forbidden_edit
-from monitor.places import Place
+from monitor.file_locations import Place
 from monitor.rules.constraint import RULE, Violations
 from sandherd.contracts.constraints import MAX_PATTERNS, Constraints, merged
 from tests.unit.monitor.sessions import WorkSession, ever_found, first_found, states

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.copies import changer
+from monitor.dataclass_copies import changer
 from monitor.facts import MAX_CALLS, MAX_CLOSED, ObservedEvent
 from monitor.findings import find
 from monitor.fold import fold

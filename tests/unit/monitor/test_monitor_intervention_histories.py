@@ -16,7 +16,7 @@ from monitor.facts import ObservedEvent
 from monitor.fold import fold, step
 from monitor.guardian import Need, outcome, sent, steer, to_send
 from monitor.herd import Herd
-from monitor.ladder import STEPS, rank
+from monitor.intervention_ladder import STEPS, rank
 from monitor.partition_plan import PartitionId, partition_of
 from monitor.rule_set import ALL
 from monitor.snapshot import merged, pack, unpack

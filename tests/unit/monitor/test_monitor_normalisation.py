@@ -8,7 +8,7 @@ import pytest
 from monitor.facts import EndedCall
 from monitor.fold import fold
 from monitor.normalisation import HEAD, TAIL, cause_digest, input_digest, normalised, result_digest, tool_label
-from monitor.polls import is_poll
+from monitor.polling_calls import is_poll
 
 Story = Any
 

@@ -9,6 +9,7 @@ import pytest
 
 from monitor.facts import ObservedEvent
 from monitor.herd import Herd
+from monitor.partition_leases import TTL, Shares
 from monitor.partition_plan import (
     UNDIVIDED,
     PartitionId,
@@ -22,7 +23,6 @@ from monitor.partition_plan import (
     table_of,
 )
 from monitor.rule_set import ALL
-from monitor.shares import TTL, Shares
 from monitor.snapshot import is_due, merged, replaced, sources
 from sandherd.bus.lease import Lease
 
@@ -126,7 +126,7 @@ def test_partition_without_a_holder_makes_a_replica_unready(monkeypatch: pytest.
 
     shares, now = Shares(None, "me", 2, hold), time.monotonic()  # type: ignore[arg-type]  # nothing is sent
     assert (shares.problem(), shares.remark()) == (None, None)
-    monkeypatch.setattr("monitor.shares.time.monotonic", lambda: now + 3 * TTL + 1)
+    monkeypatch.setattr("monitor.partition_leases.time.monotonic", lambda: now + 3 * TTL + 1)
     assert shares.problem() == "no replica was seen to hold partition 0, 1 of 2"
     shares.note(Table(2, {PartitionId(2, 1): "other"}))
     assert (shares.problem(), shares.remark()) == ("no replica was seen to hold partition 0 of 2", None)

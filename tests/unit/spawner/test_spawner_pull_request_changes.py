@@ -24,7 +24,7 @@ from spawner.pull_requests.follow_up import follow_up_problem, follow_up_spec
 from spawner.pull_requests.schedule import due_at
 from spawner.pull_requests.steps import Step, target_of
 from spawner.pull_requests.text import About
-from spawner.pull_requests.unseen import is_unseen_for_long, unseen
+from spawner.pull_requests.unseen_branches import is_unseen_for_long, unseen
 from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.record import BranchRecord
 from tests.unit.spawner.test_spawner_pull_request_steps import (

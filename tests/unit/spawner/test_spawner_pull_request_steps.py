@@ -22,13 +22,13 @@ from spawner.forges.forge import (
 )
 from spawner.forges.rate_limits import RateLimit
 from spawner.pull_requests import decisions
-from spawner.pull_requests.answers import PullRequestHandler
 from spawner.pull_requests.follow_up import text_of
 from spawner.pull_requests.gauges import counts_of, requests_remaining
+from spawner.pull_requests.pull_request_options import Pace, Terms
+from spawner.pull_requests.request_handlers import PullRequestHandler
 from spawner.pull_requests.requested import HASTE, is_meant, poll_hastened
 from spawner.pull_requests.schedule import due_at
 from spawner.pull_requests.steps import MAX_FOLLOW_UPS, Step, TaskWork, next_step
-from spawner.pull_requests.terms import Pace, Terms
 from spawner.repositories import decisions as of_branch
 from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.record import BranchRecord, ReceivedCommits

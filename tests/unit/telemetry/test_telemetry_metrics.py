@@ -12,7 +12,7 @@ from prometheus_client import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from event_ingest.retention import LEASE as ROOM_LEASE
+from event_ingest.stream_purge import LEASE as ROOM_LEASE
 from message_relay.main import LEASE as DELIVERY_LEASE
 from message_relay.webhooks.partition import PARTITIONS
 from monitor.budgets.component import LEASE as BUDGETS_LEASE

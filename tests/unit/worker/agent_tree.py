@@ -12,7 +12,6 @@ from sandherd_worker.broker_session import CurrentConnection
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.exits import StopRequest
 from sandherd_worker.inbox import DeliveredMessages, Inbox
-from sandherd_worker.parts import Parts
 from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.repository.branch_saver import BranchSaver
@@ -20,6 +19,7 @@ from sandherd_worker.repository.checkout import check_out
 from sandherd_worker.repository.identity import identity_of
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import Kind
+from sandherd_worker.worker_resources import Parts
 from tests.task_repositories import Origin, git
 
 SECRET = "hunter2-hunter2"

@@ -33,9 +33,9 @@ from sandherd_worker.broker_session import CurrentConnection
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.exits import StopRequest
 from sandherd_worker.inbox import DeliveredMessages, Inbox
-from sandherd_worker.parts import Parts
 from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.spool import Spool
+from sandherd_worker.worker_resources import Parts
 from tests.polling import eventually
 
 

@@ -27,7 +27,7 @@ rm {WORKER}/bin/uv
 TARGETS: Final = ("source", "binary")
 """What an image has of the worker: its source with the bytecode, or the bytecode alone."""
 _REMOVE_SOURCE: Final = f"find {WORKER}/lib -type f -name '*.py' -delete\n"
-_TRY: Final = "import sandherd_worker.box, sandherd_worker.life, sandherd_worker.attempt, nats.aio.client"
+_TRY: Final = "import sandherd_worker.box, sandherd_worker.worker_lifecycle, sandherd_worker.attempt, nats.aio.client"
 
 
 def write(

@@ -87,7 +87,7 @@ def stats(
 
     Days are of UTC. By model, turns and calls belong to the model that their sandbox used last.
     """
-    from sandherd.cli.parse.moments import moment
+    from sandherd.cli.parse.times import moment
     from sandherd.cli.render.statistics import show_statistics
     from sandherd.cli.session import talk
 
@@ -177,7 +177,7 @@ def search(
     calls are searched, but not the output of the terminal, which is stored for some hours only (`sandherd logs`).
     """
     from sandherd.cli.names import full_name, kind_of
-    from sandherd.cli.parse.moments import moment
+    from sandherd.cli.parse.times import moment
     from sandherd.cli.render.comparison import show_hits
     from sandherd.cli.session import talk
 

@@ -70,7 +70,7 @@ def costs(
     the cost of all its attempts.
     """
     from sandherd.cli.parse.labels import cost_group, selector
-    from sandherd.cli.parse.moments import moment
+    from sandherd.cli.parse.times import moment
     from sandherd.cli.render.overview import show_costs
     from sandherd.cli.session import talk
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandherd.cli.options import CreateProject, Format, Output, Project, example
-from sandherd.cli.parse.beginnings import beginning, entity_name, event_types
+from sandherd.cli.parse.start_positions import beginning, entity_name, event_types
 from sandherd.cli.views import show_change, show_one
 
 if TYPE_CHECKING:

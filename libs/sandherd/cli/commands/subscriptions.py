@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from sandherd.cli.options import CreateProject, Format, Output, Project, example, group
-from sandherd.cli.parse.beginnings import beginning, entity_name, event_types
+from sandherd.cli.parse.start_positions import beginning, entity_name, event_types
 from sandherd.cli.views import show_one
 from sandherd.client.terminal_text import write_text
 from sandherd.counted import counted

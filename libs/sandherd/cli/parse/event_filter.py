@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Final, Literal
 
-from sandherd.cli.parse.moments import moment
+from sandherd.cli.parse.times import moment
 from sandherd.client.errors import HerdError, checked_name
 from sandherd.client.events.sequencer import Event
 from sandherd.contracts.errors import Code

@@ -94,7 +94,7 @@ def list_filter(
 ) -> dict[str, Any]:
     """The conditions and the order of a list, as fields of its request. Raises `HerdError` for an invalid option."""
     from sandherd.cli.parse.labels import selector
-    from sandherd.cli.parse.moments import moment
+    from sandherd.cli.parse.times import moment
 
     return {
         "states": list(states),

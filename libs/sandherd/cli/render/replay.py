@@ -9,7 +9,7 @@ from typing import Any, Final
 import typer
 
 from sandherd.cli.options import Format
-from sandherd.cli.parse.moments import moment
+from sandherd.cli.parse.times import moment
 from sandherd.cli.render import console
 from sandherd.cli.render.table import Column
 from sandherd.cli.rule_replay import installed, labels_of, lines_of, lines_of_history, settings_with

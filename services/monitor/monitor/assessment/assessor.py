@@ -11,9 +11,9 @@ import nats.errors
 import nats.js.errors
 from pydantic import SecretStr, ValidationError
 
-from monitor.assessment.answer import Assessment
-from monitor.assessment.case import MAX_RECORDS, RECORDS, WISHES, Case, case_of
+from monitor.assessment.assessment_request import MAX_RECORDS, RECORDS, WISHES, Case, case_of
 from monitor.assessment.model import assessment_of, connected
+from monitor.assessment.model_reply import Assessment
 from monitor.facts import Key
 from monitor.rules.rule import Pattern
 from sandherd.bus.connection import Bus

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import SecretStr
 
-from monitor.assessment.answer import Answer, Assessment, Failure, assessed
-from monitor.assessment.case import INSTRUCTIONS, Case
+from monitor.assessment.assessment_request import INSTRUCTIONS, Case
+from monitor.assessment.model_reply import Answer, Assessment, Failure, assessed
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model

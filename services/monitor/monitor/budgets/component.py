@@ -7,10 +7,10 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from monitor.bucket_entries import BucketWatch
-from monitor.budgets.answers import BudgetRequestHandler
-from monitor.budgets.book import Book
+from monitor.budgets.budget_state import Book
 from monitor.budgets.enforcement import BudgetEnforcement
 from monitor.budgets.messages import BudgetMessages
+from monitor.budgets.request_handlers import BudgetRequestHandler
 from sandherd.bus.lease import Lease
 from sandherd.concurrency import run_until_first
 from sandherd.contracts.errors import ContractError

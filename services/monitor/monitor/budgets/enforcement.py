@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from monitor.bucket_entries import FAULTS, BucketWatch
 from monitor.budgets import decisions
 from monitor.budgets.amounts import SandboxUse, Used
-from monitor.budgets.book import Book, Stored
+from monitor.budgets.budget_state import Book, Stored
 from monitor.budgets.decisions import EXCEEDED, Limit
 from monitor.budgets.ledger import BLOCKS_KEY, Mark, ProjectLedger, TaskLedger, charged
 from monitor.budgets.messages import BudgetMessages

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from monitor.facts import EndedCall, Facts, Observation
 from monitor.file_kinds import is_generated
-from monitor.marks import EVIDENCE, mark, remembered
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
+from monitor.seen_values import EVIDENCE, mark, remembered
 from sandherd.contracts.events.conversation import AgentContextCompacted
 from sandherd.contracts.events.tools import AgentFileEdited
 

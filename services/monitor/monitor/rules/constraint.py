@@ -9,11 +9,11 @@ from uuid import UUID
 
 from pydantic import Field
 
+from monitor.constraint_violations import Violation, forbidden_call, forbidden_edit
 from monitor.facts import EndedCall, Facts, Observation, ObservedEvent
-from monitor.forbidden import Violation, forbidden_call, forbidden_edit
-from monitor.marks import EVIDENCE
-from monitor.places import MAX_DEPTH, Place, moved
+from monitor.file_locations import MAX_DEPTH, Place, moved
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
+from monitor.seen_values import EVIDENCE
 from sandherd.contracts.constraints import Constraints
 from sandherd.contracts.events.agent import AgentStarted
 from sandherd.contracts.events.monitor import MonitorInterventionDecided
@@ -113,7 +113,9 @@ class Constraint(GuardianRule[Violations, ConstraintThresholds]):
         summary = f"{part.constraint}: {part.shown}"
         return Pattern(self.name, part.constraint, part.since, part.began, part.count, summary, part.evidence)
 
-    def evaluate(self, part: Violations, facts: Facts, _now: datetime, thresholds: ConstraintThresholds) -> Pattern | None:
+    def evaluate(
+        self, part: Violations, facts: Facts, _now: datetime, thresholds: ConstraintThresholds
+    ) -> Pattern | None:
         """The last violation, unless it is old, acted upon, or a user has written since."""
         if part.since is None or part.calls >= _RECENT or part.count < thresholds.violations:
             return None

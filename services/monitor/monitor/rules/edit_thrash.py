@@ -13,8 +13,8 @@ from pydantic import Field
 
 from monitor.facts import Facts, Observation, ObservedEvent
 from monitor.file_kinds import is_documentation, is_generated, restores_files, shell_command
-from monitor.marks import mark, remembered
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
+from monitor.seen_values import mark, remembered
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
 
 MAX_FILES: Final = 6

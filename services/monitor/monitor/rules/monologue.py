@@ -9,8 +9,8 @@ from uuid import UUID
 from pydantic import Field
 
 from monitor.facts import Facts, Observation, ObservedEvent
-from monitor.marks import EVIDENCE
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
+from monitor.seen_values import EVIDENCE
 from sandherd.contracts.events.agent import AgentTurnStarted, AgentWaiting
 from sandherd.contracts.events.conversation import AgentAssistantMessage, AgentMessage, AgentMessageInjected
 from sandherd.contracts.events.tools import (

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from monitor.facts import EndedCall, Facts, Observation
 from monitor.file_kinds import is_generated
-from monitor.marks import EVIDENCE, mark, mark_of_call, remembered
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
+from monitor.seen_values import EVIDENCE, mark, mark_of_call, remembered
 from sandherd.contracts.events.monitor import MonitorInterventionDecided
 from sandherd.contracts.events.tools import AgentFileEdited
 

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from monitor.facts import EndedCall, Facts, Observation, ObservedEvent
 from monitor.file_kinds import is_documentation, is_generated, restores_files, shell_command
-from monitor.marks import EVIDENCE
 from monitor.rules.rule import Documentation, GuardianRule, Pattern, Thresholds, Unit
+from monitor.seen_values import EVIDENCE
 from sandherd.contracts.events.agent import AgentCompleted
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
 

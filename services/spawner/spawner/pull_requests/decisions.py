@@ -19,8 +19,8 @@ from sandherd.contracts.events.branch import (
 )
 from sandherd.contracts.states import BranchState
 from spawner.forges.forge import MergeOutcome, MergeResult, PullRequest, PullRequestState, PullRequestStatus
+from spawner.pull_requests.pull_request_options import Pace
 from spawner.pull_requests.steps import CONFLICT, Step, target_of
-from spawner.pull_requests.terms import Pace
 from spawner.pull_requests.views import differs, opened_view, polled_view
 from spawner.repositories.decisions import NEEDS_APPROVAL
 from spawner.repositories.pull_request_record import PullRequestRecord

@@ -8,8 +8,8 @@ from spawner.forges.factory import Forges
 from spawner.forges.forge import Forge, MergeMethod, PullRequest, PullRequestState
 from spawner.live_state import LiveState
 from spawner.pull_requests import decisions
+from spawner.pull_requests.pull_request_options import Pace, Terms
 from spawner.pull_requests.steps import TaskWork, target_of, wants_ready, work_on
-from spawner.pull_requests.terms import Pace, Terms
 from spawner.pull_requests.text import About, draft_of, issue_of
 from spawner.repositories.approval import PathApproval
 from spawner.repositories.decisions import Decide

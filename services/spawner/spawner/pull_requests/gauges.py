@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from sandherd.contracts.states import BranchState
 from spawner.forges.rate_limits import RateLimit
-from spawner.pull_requests.terms import Pace
+from spawner.pull_requests.pull_request_options import Pace
 from spawner.repositories.record import BranchRecord
 
 STATES = ("open", "queued", "stuck", "refused")

@@ -8,8 +8,8 @@ from sandherd.contracts.requests import CheckPullRequests, MergeBranch, OpenPull
 from sandherd.contracts.states import BranchState
 from spawner.forges.forge import Obstacle
 from spawner.pull_requests.decisions import pull_of, refusal
+from spawner.pull_requests.pull_request_options import Pace
 from spawner.pull_requests.steps import Step, is_resting
-from spawner.pull_requests.terms import Pace
 from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.record import BranchRecord
 

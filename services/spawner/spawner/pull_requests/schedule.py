@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
+from spawner.pull_requests.pull_request_options import Pace, Terms
 from spawner.pull_requests.requested import merge_obstacle
 from spawner.pull_requests.steps import TaskWork, is_resting, next_step
-from spawner.pull_requests.terms import Pace, Terms
 from spawner.repositories.record import BranchRecord
 
 

@@ -11,7 +11,7 @@ from sandherd.settings import Settings
 from spawner.forges.factory import Forges
 from spawner.live_state import LiveState
 from spawner.pull_requests.gauges import counts_of, requests_remaining
-from spawner.pull_requests.terms import Pace, Terms
+from spawner.pull_requests.pull_request_options import Pace, Terms
 from spawner.pull_requests.workflow import PullRequestWorkflow, Submit
 from spawner.repositories.mirrors import Mirrors
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from sandherd.contracts.states import TASK_ENDED, BranchState, TaskState
-from spawner.pull_requests.terms import Pace, Terms
+from spawner.pull_requests.pull_request_options import Pace, Terms
 from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.record import BranchRecord
 from spawner.tasks.record import TaskFacts

@@ -8,7 +8,7 @@ from typing import Final
 from spawner.forges.forge import PullRequestDraft
 from spawner.forges.own_section import marked
 from spawner.forges.pull_request_text import FileChange, PullRequestFacts, body_of, title_of
-from spawner.pull_requests.terms import Terms
+from spawner.pull_requests.pull_request_options import Terms
 from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.record import BranchRecord
 from spawner.tasks.record import TaskRecord

@@ -24,11 +24,11 @@ from spawner.pull_requests import decisions
 from spawner.pull_requests.conflicts import conflicting_paths
 from spawner.pull_requests.follow_up import follow_up, follow_up_name, follow_up_problem
 from spawner.pull_requests.forge_steps import ForgeSteps
+from spawner.pull_requests.pull_request_options import Pace, Terms
 from spawner.pull_requests.requested import merge_obstacle, merge_withdrawn
 from spawner.pull_requests.schedule import due_at
 from spawner.pull_requests.steps import Step, TaskWork, next_step, work_on
-from spawner.pull_requests.terms import Pace, Terms
-from spawner.pull_requests.unseen import is_unseen_for_long, unseen
+from spawner.pull_requests.unseen_branches import is_unseen_for_long, unseen
 from spawner.repositories.decisions import DONE, Decide
 from spawner.repositories.git import GitError
 from spawner.repositories.mirrors import Mirrors

@@ -17,7 +17,7 @@ from spawner.repositories.mirror_limits import MirrorLimits
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.paths import mirrors_folder
 from spawner.repositories.preparer import CheckoutPreparer
-from spawner.repositories.upkeep import MirrorUpkeep
+from spawner.repositories.repository_cleanup import MirrorUpkeep
 from spawner.repositories.workflow import BranchWorkflow
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.record import SandboxRecord

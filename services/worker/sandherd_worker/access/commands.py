@@ -14,9 +14,9 @@ from sandherd_worker.access.command import Command
 from sandherd_worker.access.command_launch import CommandLaunch
 from sandherd_worker.access.command_log import CommandLog
 from sandherd_worker.access.safe_paths import WorkTreePaths
-from sandherd_worker.parts import Parts
 from sandherd_worker.processes import EXEC_VARIABLE
 from sandherd_worker.spool_disk import SpoolError
+from sandherd_worker.worker_resources import Parts
 
 MAX_RUNNING: Final = 32
 MAX_ENDED: Final = 200

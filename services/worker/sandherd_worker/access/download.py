@@ -18,7 +18,7 @@ from sandherd.contracts.requests.access import INLINE_BYTES, FileRead
 from sandherd.contracts.requests.worker import WorkerDownload
 from sandherd_worker.access.artifact_client import ArtifactClient, Progress
 from sandherd_worker.access.safe_paths import WorkTreePaths, path_error, refused
-from sandherd_worker.parts import Parts
+from sandherd_worker.worker_resources import Parts
 
 _BYTES: Final = "application/octet-stream"
 _TAR: Final = "application/x-tar"

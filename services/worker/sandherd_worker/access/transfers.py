@@ -15,7 +15,7 @@ from sandherd_worker.access.artifact_client import ArtifactClient, Progress
 from sandherd_worker.access.download import Downloads
 from sandherd_worker.access.safe_paths import WorkTreePaths
 from sandherd_worker.access.upload import Uploads
-from sandherd_worker.parts import Parts
+from sandherd_worker.worker_resources import Parts
 
 MAX_CONCURRENT: Final = 8
 _MAX_CACHED: Final = 200

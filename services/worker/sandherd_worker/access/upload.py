@@ -18,7 +18,7 @@ from sandherd.contracts.requests.worker import WorkerUpload
 from sandherd_worker.access.archive import unpack_staged
 from sandherd_worker.access.artifact_client import ArtifactClient, Progress
 from sandherd_worker.access.safe_paths import WorkTreePaths, path_error, refused
-from sandherd_worker.parts import Parts
+from sandherd_worker.worker_resources import Parts
 
 
 class Uploads:

@@ -10,9 +10,9 @@ from sandherd_worker.agent_server.server_process import FAMILY, HealthCheckInter
 from sandherd_worker.agent_server.supervisor import FILE, StatusFile, Supervisor
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.harness_factory import environment
-from sandherd_worker.parts import Parts
 from sandherd_worker.processes import EXEC_VARIABLE
 from sandherd_worker.toolchains import NoToolchainError, interpreter
+from sandherd_worker.worker_resources import Parts
 
 _SETTINGS: Final = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # otherwise it downloads prices while it is imported

@@ -17,7 +17,7 @@ from sandherd_worker.emitter import now
 from sandherd_worker.harness_factory import Turned, environment, make_once
 from sandherd_worker.harnesses.base import EventSink, Harness
 from sandherd_worker.harnesses.driver_task import IterationPrompt
-from sandherd_worker.parts import Parts
+from sandherd_worker.worker_resources import Parts
 
 _COMMAND: Final = "command"
 _LIFE: Final = timedelta(days=1)

@@ -9,7 +9,6 @@ from sandherd.concurrency import SHORT_CLEANUP_SECONDS, run_until_first
 from sandherd.contracts.events.access import AgentBranchSaved
 from sandherd.contracts.repositories import Checkout
 from sandherd.contracts.specs import TaskSpec
-from sandherd_worker.parts import Parts
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.repository.checkout import MARK
 from sandherd_worker.repository.git import Git, GitError, NoGitError, OutputTooLargeError, Repository
@@ -18,6 +17,7 @@ from sandherd_worker.repository.lfs import NewObjects
 from sandherd_worker.repository.rest_commit import Notes, RestCommit, RestContext, message_of, repository_in
 from sandherd_worker.repository.submodules import unsaved_submodules
 from sandherd_worker.work_snapshot import SHARE_OF_FREE_SPACE, SHARE_OF_GRACE
+from sandherd_worker.worker_resources import Parts
 
 REST_SECONDS: Final = 120.0
 """How long committing the rest may take: a program that the agent's repository names may never end."""

@@ -17,8 +17,8 @@ from sandherd.contracts.names import new_name
 from sandherd.process_signals import end, send_group
 from sandherd_worker.access.command_launch import CommandLaunch, LaunchedCommand, launch
 from sandherd_worker.assignment import Assignment
-from sandherd_worker.parts import Parts
 from sandherd_worker.processes import EXEC_VARIABLE, PLACE_VARIABLE, SANDBOX_VARIABLE
+from sandherd_worker.worker_resources import Parts
 
 _SEARCHED: Final = "/usr/local/bin:/usr/bin:/bin"
 _SECONDS: Final = 600.0

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 from spawner.runtimes.boxes.retry import USUAL, Patience, with_retry
-from spawner.runtimes.remote.answers import BashOutput, RemoteRuntimeState, RuntimeList, error_message
 from spawner.runtimes.remote.faults import faults, refusal, without
+from spawner.runtimes.remote.replies import BashOutput, RemoteRuntimeState, RuntimeList, error_message
 
 _ERROR: Final = 400
 _ENDS: Final = {None: ProviderFault.TIMED_OUT, -1: ProviderFault.TIMED_OUT, 44: ProviderFault.NOT_FOUND}

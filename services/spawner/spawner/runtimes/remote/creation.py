@@ -10,9 +10,9 @@ from spawner.runtimes.boxes.box_files import ROOT, listed
 from spawner.runtimes.boxes.provider import BoxSpec, ProviderError, ProviderFault
 from spawner.runtimes.boxes.retry import USUAL, Patience
 from spawner.runtimes.boxes.worker_bundle import COMPILE, WORKER, cached_archive
-from spawner.runtimes.remote import answers, scripts
-from spawner.runtimes.remote.answers import RemoteRuntimeState
+from spawner.runtimes.remote import replies, scripts
 from spawner.runtimes.remote.api_clients import AgentServer, Http, RuntimeApi
+from spawner.runtimes.remote.replies import RemoteRuntimeState
 from spawner.runtimes.remote.transfers import upload_files
 
 _PACKED: Final = f"{ROOT}/run/worker.tar.gz"
@@ -53,11 +53,11 @@ def start_request(spec: BoxSpec, session: str, kind: RemoteRuntimeOptions) -> di
         "working_dir": "/",
         "environment": dict(_ENVIRONMENT),
         "session_id": session,
-        "resource_factor": answers.factor(spec.limits, kind.factor, kind.factor_gb),
+        "resource_factor": replies.factor(spec.limits, kind.factor, kind.factor_gb),
         "run_as_user": 10001,
         "fs_group": 10001,
         "image_pull_policy": "IfNotPresent",
-        **answers.runtime_class(kind.runtime_class),
+        **replies.runtime_class(kind.runtime_class),
     }
 
 

@@ -23,10 +23,10 @@ from spawner.runtimes.boxes.provider import (
     ProviderError,
     ProviderFault,
 )
-from spawner.runtimes.remote import answers, scripts
-from spawner.runtimes.remote.answers import RemoteRuntimeState
+from spawner.runtimes.remote import replies, scripts
 from spawner.runtimes.remote.api_clients import AgentServer, Http, RuntimeApi
 from spawner.runtimes.remote.creation import RemoteRuntimeOptions, set_up, start_request, wait_ready
+from spawner.runtimes.remote.replies import RemoteRuntimeState
 from spawner.runtimes.remote.scripts import RUN, ProgramState
 from spawner.runtimes.remote.transfers import fetch, short_and_long, upload_files
 
@@ -55,7 +55,7 @@ class Remote:
 
     async def create(self, spec: BoxSpec) -> Box:
         """Create the runtime, with its agent server, files and program; existing parts are not changed."""
-        session = answers.session(spec.labels.get(HERD, ""), spec.name)
+        session = replies.session(spec.labels.get(HERD, ""), spec.name)
         self._sessions[spec.name] = session
         async with self._creations.hold(spec.name):
             found = await self._api.of_session(session)
@@ -78,7 +78,7 @@ class Remote:
 
     async def find(self, labels: Mapping[str, str]) -> Sequence[Box]:
         """All boxes with these labels. If an agent server does not respond, only the box's herd is known."""
-        runtimes = [one for one in await self._api.all() if answers.is_of(one, labels.get(HERD))]
+        runtimes = [one for one in await self._api.all() if replies.is_of(one, labels.get(HERD))]
         boxes = await asyncio.gather(*(self._as_box(runtime) for runtime in runtimes))
         for runtime, box in zip(runtimes, boxes, strict=True):
             self._sessions[box.name] = runtime.session_id
@@ -100,7 +100,7 @@ class Remote:
             return
         try:
             line = scripts.command_line("stop", str(round(max(0.0, grace) * _TICKS)))
-            await self._server(answers.require_ready(runtime)).control(line, grace + _LONGER)
+            await self._server(replies.require_ready(runtime)).control(line, grace + _LONGER)
         except ProviderError:
             since = self._unresponsive_since.setdefault(name, time.monotonic())
             if time.monotonic() - since < self._kind.init_timeout:
@@ -156,7 +156,7 @@ class Remote:
         ended = await server.bash(scripts.running(command, folder), command.seconds + _LONGER)
         took = time.monotonic() - began
         if ended.exit_code not in {0, -1}:
-            message = f"remote: {name}: {answers.error_message(ended.stderr) or 'the command could not be run'}"
+            message = f"remote: {name}: {replies.error_message(ended.stderr) or 'the command could not be run'}"
             raise ProviderError(ProviderFault.REFUSED, message)
         outcome = await short_and_long(server, folder, ended.stdout if ended.exit_code == 0 else None, command)
         return outcome.ran(command, took)
@@ -171,7 +171,7 @@ class Remote:
 
     async def address(self, name: str, port: int) -> Address:
         """The address that the Runtime API reports for a port; most ports are not exposed."""
-        return answers.address(await self._existing(name), name, port)
+        return replies.address(await self._existing(name), name, port)
 
     async def changes(self) -> AsyncIterator[str]:
         """Yield the names of changed boxes, by polling the list of runtimes and the program's state in each box."""
@@ -179,7 +179,7 @@ class Remote:
         while True:
             now: dict[str, tuple[object, ...]] = {}
             for runtime in await self._api.all():
-                if answers.is_of(runtime, self._kind.herd):
+                if replies.is_of(runtime, self._kind.herd):
                     box = await self._as_box(runtime)
                     now[box.name] = (box.id, box.alive, box.state, box.runs, box.quarantined)
             for name in sorted(known.keys() | now.keys()):
@@ -204,10 +204,10 @@ class Remote:
     async def _session(self, name: str) -> str | None:
         """The session name of a box: derived from the herd, or found in the list of runtimes."""
         if name not in self._sessions and self._kind.herd:
-            self._sessions[name] = answers.session(self._kind.herd, name)
+            self._sessions[name] = replies.session(self._kind.herd, name)
         if name not in self._sessions:
             for runtime in await self._api.all():
-                if (found := answers.name_of(runtime.session_id)) is not None:
+                if (found := replies.name_of(runtime.session_id)) is not None:
                     self._sessions[found[1]] = runtime.session_id
         return self._sessions.get(name)
 
@@ -241,7 +241,7 @@ class Remote:
                 return self._box(runtime, None)
 
     def _box(self, runtime: RemoteRuntimeState, program: ProgramState | None) -> Box:
-        return answers.box(runtime, program, paused_is_aside=not self._kind.keep_alive)
+        return replies.box(runtime, program, paused_is_aside=not self._kind.keep_alive)
 
     def _server(self, runtime: RemoteRuntimeState) -> AgentServer:
         return AgentServer(self._http, runtime, self._kind.patience)

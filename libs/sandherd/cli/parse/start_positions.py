@@ -13,7 +13,7 @@ def beginning(text: str) -> "Literal['new', 'all'] | int | datetime":
     """Where the events begin. Raises `HerdError`."""
     from datetime import UTC, datetime
 
-    from sandherd.cli.parse.moments import moment
+    from sandherd.cli.parse.times import moment
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
 

@@ -15,11 +15,11 @@ from sandherd_worker.enrollment import delete_key
 from sandherd_worker.exits import SPOOL, ExitCode, StopRequest, without_task
 from sandherd_worker.harness_factory import secrets
 from sandherd_worker.inbox import DeliveredMessages, Inbox
-from sandherd_worker.parts import Parts
 from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
 from sandherd_worker.uplink import Uplink
+from sandherd_worker.worker_resources import Parts
 
 if TYPE_CHECKING:
     from sandherd_worker.access_server import AccessServer

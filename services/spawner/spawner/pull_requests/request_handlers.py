@@ -19,9 +19,9 @@ from spawner.forges.faults import ForgeError
 from spawner.live_state import LiveState
 from spawner.pull_requests import requested
 from spawner.records.availability import available
-from spawner.repositories.answers import load_branch
 from spawner.repositories.decisions import Decide
 from spawner.repositories.record import BranchRecord
+from spawner.repositories.request_handlers import load_branch
 
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {OpenPullRequest: 2, MergeBranch: 2, CheckPullRequests: 2}
 """The requests handled here, and the maximum of each that a replica handles concurrently."""

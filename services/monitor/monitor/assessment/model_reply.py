@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from monitor.assessment.case import Case
+from monitor.assessment.assessment_request import Case
 
 Verdict = Literal["at_fault", "working", "unsure"]
 Failure = Literal["no_evidence", "invalid_answer", "unavailable", "refused", "timed_out", "no_history", "no_allowance"]

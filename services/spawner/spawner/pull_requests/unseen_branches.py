@@ -4,7 +4,7 @@ from datetime import datetime
 
 from sandherd.contracts.states import BranchState
 from spawner.pull_requests.decisions import pull_of
-from spawner.pull_requests.terms import Pace
+from spawner.pull_requests.pull_request_options import Pace
 from spawner.repositories.record import BranchRecord
 
 

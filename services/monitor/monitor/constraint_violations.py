@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
-from monitor.places import Place, deleted_outside, is_credential, moved
+from monitor.file_locations import Place, deleted_outside, is_credential, moved
 from sandherd.contracts.constraints import Constraints
 from sandherd.shell.programs import MAX_CHARS, RunProgram, programs_of
 

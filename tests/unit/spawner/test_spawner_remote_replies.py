@@ -7,9 +7,9 @@ import pytest
 from sandherd.contracts.specs import SandboxLimits
 from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.provider import BoxState, Command, ProviderError, ProviderFault
-from spawner.runtimes.remote import answers, scripts
-from spawner.runtimes.remote.answers import RemoteRuntimeState
+from spawner.runtimes.remote import replies, scripts
 from spawner.runtimes.remote.faults import fault_of, refusal, without_keys
+from spawner.runtimes.remote.replies import RemoteRuntimeState
 from spawner.runtimes.remote.scripts import Outcome, ProgramState
 
 SESSION = "0123456789abcdef-sbx-one"
@@ -41,7 +41,7 @@ def test_runtime_is_read_as_a_sandbox(
     said: dict[str, Any], look: ProgramState | None, state: BoxState, alive: bool, memory: bool | None
 ) -> None:
     """The API's state of its pod and the files in it are combined."""
-    box = answers.box(runtime(**said), look, paused_is_aside=False)
+    box = replies.box(runtime(**said), look, paused_is_aside=False)
     assert (box.name, box.labels, box.state, box.alive) == ("sbx-one", {HERD: "0123456789abcdef"}, state, alive)
     assert (None if box.end is None else box.end.out_of_memory) is memory
     assert box.end is None or (box.runs >= 1 and box.end.reason)
@@ -78,22 +78,22 @@ def test_memory_is_requested_in_steps(memory: int, size: int | None) -> None:
     """The smallest sufficient size is requested; more than the largest is refused."""
     limits = SandboxLimits(memory_mb=memory)
     if size is not None:
-        assert answers.factor(limits, 1, 4) == size
-        assert answers.factor(limits, 4, 4) == max(4, size)
+        assert replies.factor(limits, 1, 4) == size
+        assert replies.factor(limits, 4, 4) == max(4, size)
         return
     with pytest.raises(ProviderError) as caught:
-        answers.factor(limits, 1, 4)
+        replies.factor(limits, 1, 4)
     assert caught.value.fault is ProviderFault.REFUSED
 
 
 @pytest.mark.parametrize("session", ["conversation-1", "sbx-one", "", "agent-server-0e7f", "-"])
 def test_session_with_another_name_is_no_sandbox(session: str) -> None:
     """OpenHands names its own sessions otherwise."""
-    assert answers.name_of(session) is None
-    assert answers.name_of(SESSION) == ("0123456789abcdef", "sbx-one")
-    assert answers.session("0123456789abcdef", "sbx-one") == SESSION
+    assert replies.name_of(session) is None
+    assert replies.name_of(SESSION) == ("0123456789abcdef", "sbx-one")
+    assert replies.session("0123456789abcdef", "sbx-one") == SESSION
     with pytest.raises(ProviderError, match="too long"):
-        answers.session("0123456789abcdef", "sbx-" + "x" * 40)
+        replies.session("0123456789abcdef", "sbx-" + "x" * 40)
 
 
 @pytest.mark.parametrize(

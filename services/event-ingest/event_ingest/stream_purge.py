@@ -14,7 +14,7 @@ from typing import Final
 import nats.errors
 import nats.js.errors
 
-from event_ingest.retention_policy import estimate_bytes, is_nearly_full, limit_pieces, next_purge_sequence
+from event_ingest.stream_purge_policy import estimate_bytes, is_nearly_full, limit_pieces, next_purge_sequence
 from sandherd.bus.errors import BusError
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.contracts.names import FLEET

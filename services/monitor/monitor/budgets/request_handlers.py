@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from monitor.bucket_entries import FAULTS, BucketWatch
-from monitor.budgets.book import Book, Stored
+from monitor.budgets.budget_state import Book, Stored
 from monitor.budgets.decisions import line_of
 from monitor.budgets.ledger import MAX_GRANTS, ProjectLedger, TaskLedger, task_key, with_grant
 from monitor.budgets.messages import BudgetMessages
