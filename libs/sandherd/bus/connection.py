@@ -360,7 +360,7 @@ class Bus:
         try:
             self._tls.load(self._tls_context)
         except BusError as error:  # such as a file that is being replaced: the previous ones may still be valid
-            _log.warning("TLS files not reloaded", error=str(error))
+            _log.warning("certificate files not reloaded", error=str(error))
 
     async def _on_error(self, error: Exception) -> None:
         self._failure = error

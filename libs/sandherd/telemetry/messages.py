@@ -53,7 +53,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("delivery not acknowledged", "The broker will redeliver a message that was handled."),
         _info("broker connection restored", "The client reconnected to the broker."),
         _warning("broker not reachable, retrying", "The first connection to the broker failed.", _BROKER),
-        _warning("TLS files not reloaded", "The previous ones are used.", "Check NATS_CA, NATS_CERT and NATS_KEY."),
+        _warning("certificate files not reloaded", "The old ones are used.", "Check NATS_CA, NATS_CERT and NATS_KEY."),
         _warning("broker connection error", "The client library reported an error and continues.", _BROKER),
         _warning(
             "received messages dropped, queue full",
