@@ -1,4 +1,4 @@
-"""Shows the log that a runtime keeps of a sandbox."""
+"""Shows the log that a runtime stores for a sandbox."""
 
 from sandherd.cli.options import Format
 from sandherd.cli.render import console

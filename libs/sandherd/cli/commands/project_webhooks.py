@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sandherd.contracts.requests import Webhook, WebhookTested, WebhookWithSecret
 
 HEADER = ("NAME", "URL", "TYPES", "STATE", "POSITION", "WAITING", "DROPPED", "DEAD", "ACCEPTED", "PROBLEM")
-_FROM = "At new events, at the oldest, at a stream sequence, or at a time: 2h, 7d, or ISO 8601."
+_FROM = "Where to begin: new events, the oldest event, a stream sequence, or a time: 2h, 7d, or ISO 8601."
 
 
 def _checked(name: str) -> str:

@@ -199,7 +199,7 @@ class SandboxOperations(NamedSecrets):
         return found
 
     async def runtime_logs(self, sandbox: str, *, lines: int = 200) -> tuple[str, bool]:
-        """The last lines of the log that its runtime keeps of a sandbox: of its process, container or pod.
+        """The last lines of the log that its runtime stores for a sandbox: of its process, container or pod.
 
         Also whether they had more than `MAX_LOG_BYTES`, of which these are the last. It is text of a sandbox.
         """

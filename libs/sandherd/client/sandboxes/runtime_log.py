@@ -1,4 +1,4 @@
-"""Reads the log that a runtime keeps of a sandbox."""
+"""Reads the log that a runtime stores for a sandbox."""
 
 import tempfile
 

@@ -120,7 +120,7 @@ class SyncSandboxOperations(SyncNamedSecrets):
         return self._loop.run(lambda: self._inner.agent_server(sandbox, with_key=with_key, timeout=timeout))
 
     def runtime_logs(self, sandbox: str, *, lines: int = 200) -> tuple[str, bool]:
-        """The last lines of the log that its runtime keeps of a sandbox: of its process, container or pod.
+        """The last lines of the log that its runtime stores for a sandbox: of its process, container or pod.
 
         Also whether they had more than `MAX_LOG_BYTES`, of which these are the last. It is text of a sandbox.
         """
