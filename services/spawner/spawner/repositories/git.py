@@ -18,6 +18,7 @@ from typing import IO, Final, TypedDict
 
 from sandherd.process_signals import send_group
 from spawner.repositories.printed_text import printed_text, secrets_of
+from spawner.repositories.writer_lock import held_descriptors
 
 _LIMITED: Final = 'ulimit -f "$0"; ulimit -v "$1"; shift; exec git "$@"'
 _BLOCK: Final = 512
@@ -138,7 +139,7 @@ async def run_git(
     """Run git with these arguments and return its exit status, one of `accepted`, and its output. Raises `GitError`.
 
     When cancelled, or out of time, git and its children are ended first. `over_network`: it contacts a remote. `into`:
-    a file that its output is written to instead.
+    a file that its output is written to instead. It inherits the locks that the caller holds (`WriterLock`).
     """
     seconds = limits.seconds if over_network else limits.local_seconds
     process = await asyncio.create_subprocess_exec(
@@ -148,6 +149,7 @@ async def run_git(
         stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE if into is None else into,
         stderr=asyncio.subprocess.PIPE,
+        pass_fds=held_descriptors(),
         start_new_session=True,
     )
     try:

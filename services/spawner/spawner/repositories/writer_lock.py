@@ -6,6 +6,8 @@ import os
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +27,30 @@ _LEFTOVERS: Final = (
 )
 
 
+@dataclass
+class _Hold:
+    """A held lock. `descriptor` is None as soon as it is released."""
+
+    descriptor: int | None
+
+
+_HOLDS: Final[ContextVar[tuple[_Hold, ...]]] = ContextVar("holds", default=())
+"""The locks that the current task holds."""
+
+
+def held_descriptors() -> tuple[int, ...]:
+    """Descriptors of the locks that the current task holds, for the processes that write on its behalf.
+
+    A writer that inherits them holds the locks, too: if this process is killed, they are released when it has ended.
+    """
+    return tuple(hold.descriptor for hold in _HOLDS.get() if hold.descriptor is not None)
+
+
 class WriterLock:
-    """The lock of one repository: a file beside it (flock(2)), which the kernel releases when its holder ends."""
+    """The lock of one repository: a file beside it (flock(2)).
+
+    The kernel releases it when its holder has ended, and all processes of `run_git` that the holder has started.
+    """
 
     def __init__(self, repository: Path) -> None:
         self._repository = repository
@@ -38,10 +62,15 @@ class WriterLock:
         async with self._here:
             self._repository.parent.mkdir(parents=True, exist_ok=True)
             descriptor = await self._locked()
+            hold = _Hold(descriptor)
+            _HOLDS.set((*_HOLDS.get(), hold))
             try:
                 await asyncio.to_thread(_remove_leftovers, self._repository)
                 yield
             finally:
+                hold.descriptor = None
+                _HOLDS.set(tuple(one for one in _HOLDS.get() if one is not hold))
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # also where a process that is being ended still has it
                 os.close(descriptor)
 
     def touch(self) -> None:
@@ -65,7 +94,7 @@ class WriterLock:
         return self._repository.with_suffix(".lock")
 
     async def _locked(self) -> int:
-        """The lock's file, locked. Another process has it for moments only: the one that this one replaces."""
+        """The lock's file, locked. Another process has it for moments only: one that this replaces, or its git."""
         while True:
             descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
