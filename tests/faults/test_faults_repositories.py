@@ -16,8 +16,9 @@ from tests.integration.repositories.conftest import TOKEN, Upstream, git
 from tests.integration.spawner.conftest import Person
 from tests.polling import eventually
 
-TASKS = 6
 AGENT = 'for n in 1 2 3; do echo "$SANDHERD_TASK_ID $n" >> "$SANDHERD_TASK_ID"; git add .; git commit -qm "$n"; done'
+KILL_EVERY = 20
+"""Events after which a spawner is killed: about as many as a task has."""
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
@@ -40,7 +41,7 @@ async def spawners(
         Principal.SPAWNER, home=tmp_path / "home", check_interval=0.5, stop_grace=5, isolation="none",
         git_credentials=credentials,
     )  # fmt: skip
-    some = Spawners(settings, tmp_path / "log", kill_every=20)
+    some = Spawners(settings, tmp_path / "log", kill_every=KILL_EVERY)
     try:
         yield some
     finally:
@@ -56,15 +57,16 @@ async def branches(person: Person) -> list[BranchView]:
     return (await reply(person, ListBranches())).branches
 
 
+@pytest.mark.parametrize("tasks", [2, pytest.param(6, marks=pytest.mark.long)])
 async def test_killed_spawners_lose_no_commit_and_create_no_branch_twice(
-    spawners: Spawners, server: tuple[GitServer, Upstream], herd: Broker, tmp_path: Path
+    spawners: Spawners, server: tuple[GitServer, Upstream], herd: Broker, tmp_path: Path, tasks: int
 ) -> None:
     """One branch for each task, with the commits of its completed attempt, at the forge and in the record.
 
     Some tasks lose their sandboxes, or are refused any, by `unlucky`: those have a branch, and may have no commit.
     """
     url, upstream = f"{server[0].url}/team/shop.git", server[1]
-    names = [f"task-{number}" for number in range(TASKS)]
+    names = [f"task-{number}" for number in range(tasks)]
     async with herd.bus(Principal.CLIENT, project="p1") as bus:
         person = Person(bus, eventually, tmp_path / "home")
         await person.listen()
@@ -85,7 +87,7 @@ async def test_killed_spawners_lose_no_commit_and_create_no_branch_twice(
             # What a killed spawner was about to handle is delivered again after some seconds.
             pushed = {view.tasks[0] for view in done if view.pushed_commit is not None}
             completed = {name for name in names if "task.completed" in person.types(name)}
-            return done if len(done) == len(views) == TASKS and completed <= pushed else None
+            return done if len(done) == len(views) == tasks and completed <= pushed else None
 
         views = await eventually(all_pushed, lambda: f"all is pushed: {views}; {spawners.log_text()}", seconds=480)
         await person.all_gone()
