@@ -83,7 +83,7 @@ async def test_git_of_a_killed_spawner_holds_the_lock_until_it_has_ended(reposit
     assert b"what git stores" in content
 
 
-async def test_released_lock_is_free_whatever_git_still_does(repository: Path) -> None:
+async def test_released_lock_is_free_while_git_runs(repository: Path) -> None:
     """A process that inherited the lock delays no other writer once the holder has released it."""
     lock = WriterLock(repository)
     async with lock.hold():
