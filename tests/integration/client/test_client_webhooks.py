@@ -132,9 +132,12 @@ async def _killed_before_acknowledging(
     running: "asyncio.Task[None]", monkeypatch: pytest.MonkeyPatch, receiver: Receiver, worker: Any
 ) -> None:
     """The program ends after the receiver has accepted event 4, and before its acknowledgement."""
-    killed = asyncio.Event()
+    killed, ack = asyncio.Event(), ReceivedEvent.ack
 
-    async def kill(_received: ReceivedEvent) -> None:
+    async def kill(received: ReceivedEvent) -> None:
+        if received.event.sequence != 4:  # accepted before, and acknowledged only now
+            await ack(received)
+            return
         killed.set()
         await asyncio.Event().wait()
 
