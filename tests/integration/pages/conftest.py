@@ -13,9 +13,12 @@ from tests.integration.pages.gateway_double import GatewayDouble
 from tests.patience import PATIENCE
 
 AXE: Final = Path(__file__).parents[3] / "services/gateway/pages/node_modules/axe-core/axe.min.js"
-_RUN: Final = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
+_RUN: Final = """async (rules) => (await axe.run(document, {resultTypes: ["violations"],
+        ...(rules.length ? {runOnly: {type: "rule", values: rules}} : {})})).violations
     .map(({id, nodes}) => `${id}: ${nodes.slice(0, 3).map((node) => node.html).join(" ")}`)"""
 
+COLOUR_RULES: Final = ("color-contrast", "link-in-text-block")
+"""Axe's rules that read colours: what a theme changes. All others read the document, which is that of any theme."""
 RETRY: Final = """() => [...document.querySelectorAll("[role=alert] button")]
     .filter((one) => one.textContent.trim() === "Retry").forEach((one) => one.click())"""
 """Has what could not be read from a busy herd read again."""
@@ -47,11 +50,14 @@ async def new_tab(chromium: Browser, double: GatewayDouble, **options: Any) -> P
     return await context.new_page()
 
 
-async def violations(page: Page) -> list[str]:
-    """What axe finds on a page, with elements. Evaluated by the browser's tools, which no policy of a page stops."""
+async def violations(page: Page, *rules: str) -> list[str]:
+    """What axe finds on a page, with elements, by these rules or all.
+
+    Evaluated by the browser's tools, which no policy of a page stops.
+    """
     if not await page.evaluate("() => 'axe' in window"):
         await page.evaluate(AXE.read_text())
-    found: list[str] = await page.evaluate(_RUN)
+    found: list[str] = await page.evaluate(_RUN, rules)
     return found
 
 
