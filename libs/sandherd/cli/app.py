@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from sandherd.cli.command_words import TrailingCommand
+from sandherd.cli.command_words import DescribedProgram, TrailingCommand
 from sandherd.cli.completion import context_names
 from sandherd.cli.options import HerdLocation, example
 from sandherd.client.terminal_text import write_text
@@ -23,7 +23,7 @@ class Entry:
     module: str
     attribute: str = "app"
     epilog: str | None = None
-    parser: type[TrailingCommand] | None = None
+    parser: type[DescribedProgram | TrailingCommand] | None = None
     """The class of its command, if the command line is not parsed as usual."""
 
     def register(self, app: typer.Typer, name: str) -> None:
@@ -41,7 +41,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "down": Entry("stack", "down", "DOWN_EXAMPLE"),
     "status": Entry("stack", "status", "STATUS_EXAMPLE"),
     "services": Entry("services"),
-    "run": Entry("run", "run", "RUN_EXAMPLE"),
+    "run": Entry("run", "run", "RUN_EXAMPLE", DescribedProgram),
     "tasks": Entry("tasks"),
     "sandboxes": Entry("sandboxes"),
     "top": Entry("overview", "top", "TOP_EXAMPLE"),

@@ -1,33 +1,17 @@
 """Parses a command line that ends with another command: from its beginning on, nothing is an option of ours."""
 
+import shlex
 from collections.abc import Sequence
 from typing import Any, Final
 
 from typer.core import TyperCommand
 
 _END: Final = "--"
+_LONGEST_DESCRIPTION: Final = 2000
 
 
-class TrailingCommand(TyperCommand):
-    """A command whose first argument is a name and whose further ones are a command, with or without `--` before it.
-
-    Options are those before the name, and those between the name and the command.
-    """
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse them. Raises `UsageError` for an unknown option, or without a name."""
-        options, command = self.split(args)
-        return super().parse_args(ctx, [*options, _END, *command])
-
-    def split(self, args: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The options with their values; and the name, with the command after it."""
-        name = self._command_index(args)
-        options, rest = list(args[:name]), list(args[name:])
-        if not rest or rest[0] == _END:
-            return options, rest[1:]
-        first = self._command_index(rest[1:]) + 1
-        command = rest[first + 1 :] if rest[first : first + 1] == [_END] else rest[first:]
-        return [*options, *rest[1:first]], [rest[0], *command]
+class _EndingCommand(TyperCommand):
+    """A command whose last arguments may be another command."""
 
     def _command_index(self, args: Sequence[str]) -> int:
         """The index of the first that is neither an option nor the value of one; of `--`, if it is before that."""
@@ -47,3 +31,36 @@ class TrailingCommand(TyperCommand):
             return option in valued
         letters = [f"-{letter}" for letter in option[1:]]  # the value is the rest of the word, if there is one
         return next((index for index, letter in enumerate(letters) if letter in valued), None) == len(letters) - 1
+
+
+class DescribedProgram(_EndingCommand):
+    """A command of a description, then `--` and a program; the program's command line describes it by default."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse them. Raises `UsageError` for an unknown option, or without both."""
+        end = self._command_index(args)
+        if args[end : end + 1] == [_END] and (program := args[end + 1 :]):
+            args = [*args[:end], _END, shlex.join(program)[:_LONGEST_DESCRIPTION], *program]
+        return super().parse_args(ctx, args)
+
+
+class TrailingCommand(_EndingCommand):
+    """A command whose first argument is a name and whose further ones are a command, with or without `--` before it.
+
+    Options are those before the name, and those between the name and the command.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse them. Raises `UsageError` for an unknown option, or without a name."""
+        options, command = self.split(args)
+        return super().parse_args(ctx, [*options, _END, *command])
+
+    def split(self, args: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The options with their values; and the name, with the command after it."""
+        name = self._command_index(args)
+        options, rest = list(args[:name]), list(args[name:])
+        if not rest or rest[0] == _END:
+            return options, rest[1:]
+        first = self._command_index(rest[1:]) + 1
+        command = rest[first + 1 :] if rest[first : first + 1] == [_END] else rest[first:]
+        return [*options, *rest[1:first]], [rest[0], *command]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import typer
 
 from sandherd.cli.scheduled_task import scheduled_task
 from sandherd.client import HerdError
@@ -27,3 +28,19 @@ def test_other_text_is_a_task(text: str) -> None:
     """Also one that is too long for the name of a file."""
     assert scheduled_task([text, "--harness", "claude"]).task.text == text
     assert scheduled_task([text]).task.text == text
+
+
+@pytest.mark.parametrize("options", [[], ["--memory", "512m"], ["--memory=512m", "--no-follow"]])
+def test_program_without_a_description_is_described_by_its_command_line(options: list[str]) -> None:
+    """`run -- PROGRAM` needs no text; options before `--` are those of `run`, and all after it is the program's."""
+    task = scheduled_task([*options, "--", "make", "-j2", "a b"]).task
+    assert (task.text, task.harness.argv) == ("make -j2 'a b'", ["make", "-j2", "a b"])  # type: ignore[union-attr]
+    described = scheduled_task(["Build it", *options, "--", "make", "--", "all"]).task
+    assert (described.text, described.harness.argv) == ("Build it", ["make", "--", "all"])  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("words", [[], ["--"], ["--memory", "512m"]])
+def test_task_needs_a_description_or_a_program(words: list[str]) -> None:
+    """The error names both ways."""
+    with pytest.raises(typer.BadParameter, match="describe the task, or name a program"):
+        scheduled_task(words)

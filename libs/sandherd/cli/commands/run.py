@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from sandherd.client.repositories.source import RepositorySource
 
 RUN_EXAMPLE = example(
+    "sandherd run -- true",
     'sandherd run "Compute C(50, 25)" --file agent.py -- python3 agent.py',
     "sandherd run \"Say hello\" --env NAME=you --no-follow -- sh -c 'echo hello $NAME'",
     'sandherd run "Fix the failing test" --dir . --harness claude --secret-env ANTHROPIC_API_KEY',
@@ -93,7 +94,9 @@ RUN_EXAMPLE = example(
 
 def run(  # noqa: PLR0913  # one parameter per option
     ctx: typer.Context,
-    text: Annotated[str, typer.Argument(metavar="TASK", help="Description of the task.")],
+    text: Annotated[
+        str | None, typer.Argument(metavar="TASK", help="Description of the task [default: the program].")
+    ] = None,
     argv: Annotated[
         list[str] | None, typer.Argument(metavar="-- PROGRAM…", help="The program that does the task.")
     ] = None,
@@ -228,6 +231,8 @@ def run(  # noqa: PLR0913  # one parameter per option
         pull_request=pr,
         merge=merge,
     )
+    if text is None:
+        raise typer.BadParameter("describe the task, or name a program after `--`", param_hint="TASK")
     earlier = resume_source(resume, resume_attempt, fork=fork, work=not session_only)
     inline, work = split(file or [], directory)
     refuse_other_trees(repository, directory, earlier, uploads=bool(work), no_repo=no_repo)
