@@ -67,9 +67,9 @@ INTERVENTIONS: Final = """## Interventions
 | `terminate` | ends the sandbox; the rule is the reason in `sandbox.stopping` and in the end of its task's attempt |
 
 **Which step.** Each rule has its own steps, with a threshold for each. The first intervention against a pattern is the
-rule's first step, however long the pattern is already. The next step follows after the one before was `ignored`: when
-the count reaches its threshold, or by the rule `steering_ignored`. No step is skipped; one that was `undelivered` is
-repeated. A message of a user, and the continuation after a pause, begin a new episode: the ladder begins anew.
+rule's first step, however long the pattern is already. The next step is taken only if the previous one was `ignored`,
+and its own threshold is reached or the rule `steering_ignored` requests it. No step is skipped; one that was
+`undelivered` is repeated. A user's message, or resuming after a pause, resets the rule to its first step.
 
 **Maximum.** The strongest step is that of the task (`sandherd run --max-intervention`), else of its profile
 (`max_intervention`), else of its project (`sandherd projects set --max-intervention`), else of the herd
@@ -77,8 +77,8 @@ repeated. A message of a user, and the continuation after a pause, begin a new e
 learns it from the spawner's event `sandbox.requested`; nothing that a sandbox publishes changes it.
 It limits guardian rules only: rules that end sandboxes, floods and budgets always act.
 
-**When not.** No intervention is decided for an agent that has ended, a sandbox that is paused, stopping or about to be
-ended by another rule, within the cool-down, and as long as the last intervention has no outcome.
+**When the monitor does not intervene.** After the agent has ended; while its sandbox is paused, is stopping or is about
+to be ended by another rule; during the cool-down; and until the last intervention has an outcome.
 
 **Outcome.** Each intervention has exactly one (`monitor.intervention_outcome`). Only what the agent does after it has
 received the message, or after its sandbox was resumed, counts:
@@ -91,8 +91,8 @@ received the message, or after its sandbox was resumed, counts:
 | `undelivered` | the message expired or was rejected, or the sandbox can't be paused |
 | `finished` | the agent or its sandbox ended first, or the rule was turned off |
 
-A turn is a turn of the agent, or something else that the rule observes, such as another call. Each repetition begins
-the ten turns again: one different call of an agent that continues is not enough.
+In this table a turn is whatever the rule observes: a turn of the agent, or for example a call. Each repetition of the
+pattern restarts the count of ten.
 
 Findings, decisions and outcomes cite the ids of the events that they are based on (`evidence`).
 
@@ -122,8 +122,8 @@ of new calls does.
 the outcome `outage`, and requests to the provider that Claude repeats, are the finding `outage`, with evidence, until
 ten calls have ended otherwise. `monitor show`, `monitor report` and `sandherd_outage_sandboxes` have it. It is no rule:
 no event and no intervention follows, and rules leave out what an outage has prevented, with one exception: for
-`no_progress` a prevented call is a call. An agent whose failures look like an outage, because it is one or because the
-texts of its commands do, is sent the message of that rule when it repeats them again and again without a pause.
+`no_progress` a prevented call is a call. An agent that repeats calls without a pause during an outage, or whose
+commands only print texts that look like one, still gets the message of that rule.
 
 **Inspection.** `sandherd monitor show SANDBOX` (`Herd.monitored`, the request `monitor.show`) has the sandbox's phase,
 calls in flight, what its task has used of each kind of budget and the limits of its project, how far each rule is from

@@ -43,7 +43,7 @@ async def back_up_stack(
 ) -> list[Stated]:
     """Save a stack to a new folder. A running stack is stopped during the backup; its sandboxes continue.
 
-    Raises `HerdError`; then no folder is left. Interrupted by a signal, a stack that ran is started again.
+    Raises `HerdError`, and removes the incomplete folder. If a signal interrupts it, a stack that ran is started again.
     """
     if folder.exists():
         raise HerdError.of(Code.CONFLICT, f"{folder} already exists", remedy="name a new folder")
@@ -81,9 +81,9 @@ async def _start_again(home: Path, environ: Mapping[str, str] | None) -> None:
 
 @contextmanager
 def _writable(folder: Path) -> Iterator[Path]:
-    """The folder to write to, which only a complete backup leaves with its name. Raises `HerdError`.
+    """The folder `FOLDER.partial`, which is renamed when the backup is complete. Raises `HerdError`.
 
-    That it can be created is found out before the stack is stopped.
+    It is created and removed once before the stack is stopped, as a check.
     """
     partial = folder.with_name(f"{folder.name}.partial")
     if partial.exists():
@@ -103,7 +103,9 @@ def _writable(folder: Path) -> Iterator[Path]:
         yield partial
     except asyncio.CancelledError:
         raise HerdError.of(
-            Code.REFUSED, "the backup was interrupted, and a stack that ran runs again", remedy="repeat the backup"
+            Code.REFUSED,
+            "the backup was interrupted; the stack was started again if it ran",
+            remedy="repeat the backup",
         ) from None
 
 
@@ -132,9 +134,10 @@ async def _save(home: Path, folder: Path, on_step: OnStep, *, with_secrets: bool
 async def restore_stack(
     home: Path, folder: Path, replicas: int | None = None, *, on_step: OnStep = ignore_step
 ) -> list[Stated]:
-    """Restore a backup to a home without a stack, or with the same one and no data. Raises `HerdError`.
+    """Restore a backup to a new home, or complete an interrupted restore. Raises `HerdError`.
 
-    `replicas` is the number of nats-servers, each of which stores everything; without it that of the backup.
+    Streams, history and keys that exist are not overwritten. `replicas` is the number of nats-servers, each of which
+    stores everything; by default that of the backup.
     """
     with _stack_errors():
         check_home(home)
@@ -202,7 +205,7 @@ async def _run(program: str, *options: str) -> None:
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False, umask=0o077)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        raise HerdError.of(Code.REFUSED, f"{program} failed: {reason}", remedy="check the free space, and try again")
+        raise HerdError.of(Code.REFUSED, f"{program} failed: {reason}", remedy="remove this cause, and try again")
 
 
 @contextmanager

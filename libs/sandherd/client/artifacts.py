@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from pydantic import BaseModel
-
 from sandherd.client import queries
 from sandherd.client.errors import HerdError, made
 from sandherd.client.events import decoder
 from sandherd.client.queries import SendRequest
+from sandherd.contracts.artifact_references import artifact_references
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events import ArtifactRef
@@ -85,28 +84,13 @@ async def artifact_named(send: SendRequest, name: str, scope: ArtifactScope) -> 
     )
 
 
-def references(data: BaseModel, path: str = "") -> Iterator[tuple[str, ArtifactRef]]:
-    """The references in an event's data, by their fields.
-
-    Only where the contract declares them: an agent may write something alike into what its tools are given.
-    """
-    for name in type(data).model_fields:
-        value: Any = getattr(data, name)
-        if isinstance(value, ArtifactRef):
-            yield f"{path}{name}", value
-        elif isinstance(value, BaseModel):
-            yield from references(value, f"{path}{name}.")
-        elif isinstance(value, dict) and name == "artifacts":
-            yield from ((key, one) for key, one in value.items() if isinstance(one, ArtifactRef))
-
-
 def _of_events(events: list[StoredEvent]) -> Iterator[EventArtifact]:
     for stored in events:
         try:
             event = decoder.from_history(stored)
         except ContractError:
             continue  # not of this version: it has no reference that this version could read
-        for field, reference in references(event.data):
+        for field, reference in artifact_references(event.data):
             yield _described(event, field, reference)
 
 

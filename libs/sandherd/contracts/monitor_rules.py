@@ -49,21 +49,21 @@ RULES: Final[tuple[RuleRow, ...]] = (
     )),
     RuleRow("constraint", "guardian", (
         ThresholdRow("violations", "violations", 1,
-            "As many interrupt the agent.",
+            "At this number the agent is interrupted.",
             whole=True, minimum=1),
         ThresholdRow("pause_at", "violations", 2,
-            "As many pause it, and a user is asked.",
+            "At this number the sandbox is paused and an approval is requested.",
             whole=True, minimum=1),
     )),
     RuleRow("loop", "guardian", (
         ThresholdRow("repeats", "calls", 4,
-            "Equal calls with equal results. As many after a message are needed to ignore it.",
+            "Equal calls with equal results. The same number after a message means `ignored`.",
             whole=True, minimum=2, setting="loop_repeats"),
         ThresholdRow("interrupt_at", "calls", 8,
-            "As many interrupt the agent.",
+            "At this number the agent is interrupted.",
             whole=True, minimum=2),
         ThresholdRow("pause_at", "calls", 12,
-            "As many pause it, and a user is asked.",
+            "At this number the sandbox is paused and an approval is requested.",
             whole=True, minimum=2),
         ThresholdRow("polls", "calls", 10,
             "Equal calls with equal results, if the agent waits for something: this number counts as "
@@ -72,13 +72,13 @@ RULES: Final[tuple[RuleRow, ...]] = (
     )),
     RuleRow("cycle", "guardian", (
         ThresholdRow("blocks", "series", 3,
-            "Equal series of calls in a row. As many after a message are needed to ignore it.",
+            "Equal series of calls in a row. The same number after a message means `ignored`.",
             whole=True, minimum=2),
         ThresholdRow("interrupt_at", "series", 5,
-            "As many interrupt the agent.",
+            "At this number the agent is interrupted.",
             whole=True, minimum=2),
         ThresholdRow("pause_at", "series", 8,
-            "As many pause it, and a user is asked.",
+            "At this number the sandbox is paused and an approval is requested.",
             whole=True, minimum=2),
         ThresholdRow("polls", "series", 10,
             "Equal series with a poll: this number counts as `blocks`, and each further one as one more.",
@@ -86,14 +86,14 @@ RULES: Final[tuple[RuleRow, ...]] = (
     )),
     RuleRow("fan_out", "guardian", (
         ThresholdRow("batches", "responses", 3,
-            "Responses of the model with the same calls and results. As many after a message are needed to "
-            "ignore it.",
+            "Responses of the model with the same calls and results. The same number after a message means "
+            "`ignored`.",
             whole=True, minimum=2),
         ThresholdRow("interrupt_at", "responses", 8,
-            "As many interrupt the agent.",
+            "At this number the agent is interrupted.",
             whole=True, minimum=2),
         ThresholdRow("pause_at", "responses", 12,
-            "As many pause it, and a user is asked.",
+            "At this number the sandbox is paused and an approval is requested.",
             whole=True, minimum=2),
         ThresholdRow("polls", "responses", 10,
             "Equal responses with a poll: this number counts as `batches`, and each further one as one more.",
@@ -101,13 +101,13 @@ RULES: Final[tuple[RuleRow, ...]] = (
     )),
     RuleRow("error_streak", "guardian", (
         ThresholdRow("errors", "errors", 3,
-            "Errors of the same cause. As many after a message are needed to ignore it.",
+            "Errors of the same cause. The same number after a message means `ignored`.",
             whole=True, minimum=2),
         ThresholdRow("interrupt_at", "errors", 5,
-            "As many interrupt the agent.",
+            "At this number the agent is interrupted.",
             whole=True, minimum=2),
         ThresholdRow("pause_at", "errors", 8,
-            "As many pause it, and a user is asked.",
+            "At this number the sandbox is paused and an approval is requested.",
             whole=True, minimum=2),
         ThresholdRow("unbroken", "errors", 8,
             "Errors of any cause without a call that succeeds: this number counts as `errors`, a further one "
@@ -116,7 +116,7 @@ RULES: Final[tuple[RuleRow, ...]] = (
     )),
     RuleRow("denials", "guardian", (
         ThresholdRow("consecutive", "calls", 3,
-            "Denied calls in a row. As many after a message are needed to ignore it.",
+            "Denied calls in a row. The same number after a message means `ignored`.",
             whole=True, minimum=1),
         ThresholdRow("total", "calls", 20,
             "Denied calls of a sandbox, also if others were permitted between.",
@@ -124,8 +124,8 @@ RULES: Final[tuple[RuleRow, ...]] = (
     )),
     RuleRow("repeat_varied", "guardian", (
         ThresholdRow("repeats", "calls", 10,
-            "Equal calls, each with another result than the one before. As many after a message are needed to "
-            "ignore it.",
+            "Equal calls, each with another result than the one before. The same number after a message means "
+            "`ignored`.",
             whole=True, minimum=2),
     )),
     RuleRow("drift", "guardian", (
@@ -140,7 +140,7 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "return of its content to an earlier one counts as three.",
             whole=True, minimum=2),
         ThresholdRow("interrupt_at", "edits", 12,
-            "As many interrupt the agent.",
+            "At this number the agent is interrupted.",
             whole=True, minimum=2),
     )),
     RuleRow("chanting", "guardian", (
@@ -150,10 +150,10 @@ RULES: Final[tuple[RuleRow, ...]] = (
     )),
     RuleRow("monologue", "guardian", (
         ThresholdRow("messages", "messages", 3,
-            "Messages without a call between. As many after a message to the agent are needed to ignore it.",
+            "Messages without a call between. The same number after a message means `ignored`.",
             whole=True, minimum=2),
         ThresholdRow("terminate_at", "messages", 9,
-            "As many end the sandbox.",
+            "At this number the sandbox is ended.",
             whole=True, minimum=2),
     )),
     RuleRow("compaction_storm", "guardian", (
@@ -164,7 +164,7 @@ RULES: Final[tuple[RuleRow, ...]] = (
             "Calls since the first of them that were made before; they have to be a third of all calls.",
             whole=True, minimum=1),
         ThresholdRow("pause_at", "compactions", 6,
-            "As many compactions pause the agent, and a user is asked.",
+            "At this number of compactions the sandbox is paused and an approval is requested.",
             whole=True, minimum=2),
     )),
     RuleRow("no_progress", "guardian", (

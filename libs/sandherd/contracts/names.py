@@ -64,6 +64,11 @@ def safe_name(name: str, field: str = "name") -> str:
     return name
 
 
+def is_safe_name(name: str) -> bool:
+    """Whether it may be a token of a subject."""
+    return _SAFE_NAME.fullmatch(name) is not None
+
+
 def safe_sandbox(name: str) -> str:
     """Return `name` if it is a sandbox's name that may be in a credential. Raises `UnsafeNameError`.
 

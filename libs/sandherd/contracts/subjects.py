@@ -187,6 +187,9 @@ TABLE: Final[tuple[Subject, ...]] = (
     _request(_P.EVENT_INGEST, "release", frozenset({_P.OPERATOR}), "Remove a hold."),
     _request(_P.EVENT_INGEST, "archives", frozenset({_P.OPERATOR}), "List the archived days of the history."),
     _request(_P.EVENT_INGEST, "restore", frozenset({_P.OPERATOR}), "Load a day of the history from its archive."),
+    _request(
+        _P.EVENT_INGEST, "stored_artifact", frozenset({_P.SPAWNER}), "Return a piece of an artifact from its store."
+    ),
     _request(_P.MONITOR, "report", _CALLERS, "Report how the sandboxes of a project hinder each other."),
     _request(_P.SPAWNER, "requeue", _REQUEUE_CALLERS, "Handle a dead letter of this service again."),
     _request(_P.EVENT_INGEST, "requeue", _REQUEUE_CALLERS, "Handle a dead letter of this service again."),

@@ -10,6 +10,7 @@ from sandherd.settings.fields import Env
 
 _BUCKET: Final = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+){0,10}"
 Archive = Annotated[str, Field(pattern=rf"^(/[^\x00-\x1f\x7f]{{1,1000}}|{_BUCKET})$")]
+ArtifactKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$")]
 Days = Annotated[int, Field(ge=0, le=36_500)]
 
 
@@ -28,6 +29,13 @@ class HistorySettings(BaseModel):
     history_archive: Annotated[Archive | None, Env("SANDHERD_HISTORY_ARCHIVE")] = None
     """An existing directory, by its absolute path, or a place in an existing bucket, `s3://BUCKET/PREFIX`. Each day is
     archived there, and verified, before it is dropped. [docs/archive.md](archive.md)."""
+    artifact_store: Annotated[Archive | None, Env("SANDHERD_ARTIFACT_STORE")] = None
+    """The same for the artifacts that events refer to: they are copied there, each content of a project once, and
+    stay as long as the events. If unset, they are in their stream only, for at most 7 days.
+    [docs/artifacts.md](artifacts.md)."""
+    artifact_key: Annotated[ArtifactKey | None, Env("SANDHERD_ARTIFACT_KEY", secret=True)] = Field(None, repr=False)
+    """32 random bytes in base64, from which the key of each project is derived that its artifacts are encrypted with.
+    If unset, they are not encrypted."""
     s3_endpoint: Annotated[ApiAddress | None, Env("SANDHERD_S3_ENDPOINT")] = None
     """The URL of the store of `s3://` places; if unset, that of AWS."""
     s3_region: Annotated[Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}$")], Env("SANDHERD_S3_REGION")] = "us-east-1"

@@ -38,7 +38,7 @@ RECORDS: Final = Need(4 * _MIB, 64)
 
 
 def missing_space(home: Path, servers: int) -> str | None:
-    """A line for users if a file system of this home has too little space to start the stack, else None.
+    """The error text if a file system of this home has too little space to start the stack, else None.
 
     It names the folder, and how much is free and needed. Raises `OSError` if the home can't be inspected.
     """
@@ -47,12 +47,12 @@ def missing_space(home: Path, servers: int) -> str | None:
         space = measure_space(folder)
         problem = _shortfall(space, need)
         if problem:
-            return f"{folder} has {problem}, which {'a new stack' if new else 'the stack'} needs to start"
+            return f"{folder} has {problem} that {'a new stack' if new else 'the stack'} needs to start"
     return None
 
 
 def refused_for_space(home: Path, servers: int, reported: str) -> str | None:
-    """The same after a start that failed with this text; None if the cause was not the disk."""
+    """Why a start that failed with this text lacked space: there is too little now, or the text is of a full disk."""
     missing = missing_space(home, servers)
     if missing or cause_of(reported) not in _DISK:
         return missing
@@ -89,9 +89,9 @@ def _existing(path: Path) -> Path:
 
 def _shortfall(space: Space, need: Need) -> str | None:
     if space.free_bytes < need.bytes:
-        return f"{_mib(space.free_bytes)} free of {_mib(need.bytes)}"
+        return f"{_mib(space.free_bytes)} free, and not the {_mib(need.bytes)}"
     if space.free_inodes is not None and space.free_inodes < need.inodes:
-        return f"{space.free_inodes} inodes free of {need.inodes}"
+        return f"{space.free_inodes} free inodes, and not the {need.inodes}"
     return None
 
 

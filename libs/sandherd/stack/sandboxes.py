@@ -1,4 +1,4 @@
-"""Ends the sandboxes of a home, before the services that they are connected to."""
+"""Ends all sandboxes of a home, before the broker is stopped: they publish their last events."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from sandherd.telemetry import logs
 _PROGRAM: Final = "spawner-end"
 """A program of the spawner's package, which alone can find and end sandboxes."""
 _MARGIN: Final = 60.0
-"""What the program may take beside the sandboxes' grace, in seconds: to start on a busy machine, and to kill what does
+"""Seconds that are added to the stop grace of sandboxes: to start the program on a busy machine, and to kill what does
 not end."""
 _log: Final = logs.get("sandboxes")
 
@@ -29,7 +29,7 @@ def ending_seconds(outer: Mapping[str, str]) -> float:
 
 
 async def end_sandboxes(home: Home, outer: Mapping[str, str]) -> bool:
-    """End every sandbox of this home, gracefully and concurrently. Returns whether nothing of any is left running.
+    """End every sandbox of this home, gracefully and concurrently. Returns whether all have ended.
 
     Their spawner must have ended, as it would otherwise create others in their place.
     """

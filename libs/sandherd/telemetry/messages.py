@@ -5,31 +5,12 @@ search finds it in the code as well; a test compares the calls with this table i
 this module.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
-
-@dataclass(frozen=True)
-class LogMessage:
-    """One row of the table. `fix`: what an operator does about it; empty if nothing has to be done."""
-
-    level: str
-    text: str
-    meaning: str
-    fix: str = ""
-
-
-def _info(text: str, meaning: str) -> LogMessage:
-    return LogMessage("info", text, meaning)
-
-
-def _warning(text: str, meaning: str, fix: str = "") -> LogMessage:
-    return LogMessage("warning", text, meaning, fix)
-
-
-def _error(text: str, meaning: str, fix: str) -> LogMessage:
-    return LogMessage("error", text, meaning, fix)
-
+from sandherd.telemetry.log_message import LogMessage
+from sandherd.telemetry.log_message import error as _error
+from sandherd.telemetry.log_message import info as _info
+from sandherd.telemetry.log_message import warning as _warning
 
 _BROKER: Final = "Check the broker with `sandherd doctor`."
 _RUNTIME: Final = "Check the runtime's engine, cluster or account."
@@ -37,6 +18,9 @@ _REPORT: Final = "Report it with the traceback: it is a defect."
 _HOST: Final = "`sandherd doctor` names what the host lacks."
 _DEAD: Final = "Inspect it with `sandherd dead list`."
 _HISTORY: Final = "Do what `sandherd history status` says."
+_ARTIFACTS: Final = "See the runbook SandherdArtifactsNotStored."
+_RENEW: Final = "Create the service's credential again with `sandherd identity init`."
+_FULL: Final = "See the runbook SandherdStreamFull."
 _DISK: Final = "Free space on the broker's disk."
 
 MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
@@ -60,10 +44,12 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "More messages of a kind arrived than this process handles; requesters repeat theirs.",
             "See which sandbox or client publishes most: `sandherd doctor`.",
         ),
-        _error("broker denied permission", "No right to a subject, or a late reply (`_R_…`).", "Renew credentials."),
+        _error(
+            "broker denied permission", "The credential permits no such subject, or a reply is late (`_R_…`).", _RENEW
+        ),
         _error("broker connection closed permanently", "It refused further connections; the process ends.", _BROKER),
         _warning("connection not drained, closing", "Messages in transit at the end are redelivered."),
-        _warning("connection not closed, aborting", "The broker did not receive what was already written to it."),
+        _warning("connection not closed, aborting", "What was written last may not have reached the broker."),
         _info("connection lost during close", "Messages in transit at the end are redelivered."),
         _error("consumer not responding, rebinding", "No message and no heartbeat came; it is bound anew.", _BROKER),
         _error("consumers not created, retrying", "No message is handled until they exist.", _BROKER),
@@ -82,7 +68,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("lease not released, it will expire", "Another replica takes over once the lease has expired."),
         _error("storage is exhausted", "The broker does not store messages; `problem` names the cause.", _DISK),
         _info("storage available again", "The broker stores messages again."),
-        _warning("purge refused", "Events that a consumer has not acknowledged are not removed.", "Wait, then repeat."),
+        _warning("purge refused", "Events that a consumer has not acknowledged are not removed.", _BROKER),
         _info("exporting traces and metrics", "A collector is configured."),
         _info("collector accepts exports again", "Exports continue."),
         _warning("collector does not accept exports, continuing without it", "Exports are dropped.", "Check it."),
@@ -90,7 +76,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
     ),
     "event-ingest": (
         _info("database available", "Events are stored again."),
-        _info("database unavailable", "Events wait in the stream until Postgres is available."),
+        _warning("database unavailable", "Events wait in the stream until Postgres is available.", "Check Postgres."),
         _warning("database error, checking again", "A check of Postgres failed.", "Check Postgres."),
         _warning("batch not stored, waiting for database", "The batch is stored later.", "Check Postgres."),
         _info("migration applied", "The database schema was changed."),
@@ -109,6 +95,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("day of the history restored", "Its events are in the history again, for a limited time."),
         _error("day of the history not restored", "A file of the archive is missing or wrong.", _HISTORY),
         _warning("restore failed, retrying", "The restore of a day continues later.", "Check Postgres."),
+        _warning("artifacts not stored, retrying", "Broker or Postgres did not respond.", "Check both."),
+        _error("artifact not stored, retrying", "The artifact store can't be written; `error` has why.", _ARTIFACTS),
+        _warning("artifact incomplete, not stored", "Its stream has not all of it any more.", _ARTIFACTS),
+        _error("artifacts not removed, retrying", "The artifact store can't be changed; `error` has why.", _ARTIFACTS),
+        _info("artifacts removed", "No stored event refers to them any more."),
         _info("events without a partition deleted", "They were stored longer than `history_days` ago."),
         _warning("retention failed, retrying", "Days that are due are dropped later.", "Check Postgres."),
         _warning("stream purged", "The oldest messages were removed as the stream was full.", "Raise its limit."),
@@ -238,12 +229,12 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("events of ended sandboxes not checked, retrying", "Their branches stay reserved.", _BROKER),
         _warning("time limits not checked, retrying", "Time limits are enforced later.", _BROKER),
         _error("dependencies of task unreadable", "The task waits.", "Cancel the task and submit it again."),
-        _info("command rejected", "A command does not apply; the event `sandbox.refused` has the reason."),
+        _info("command rejected", "A command about a sandbox; the event `sandbox.refused` has the reason."),
         _info("late event ignored", "An event of an attempt that had ended changed nothing."),
         _info("agent shut down", "The worker published its last event."),
         _warning("transition refused", "An event does not apply to the record's state; the record is unchanged."),
         _warning(
-            "event not published, stays in outbox", "The stream is full; the event stays in the record's outbox.", _DISK
+            "event not published, stays in outbox", "The stream is full; the event stays in the record's outbox.", _FULL
         ),
         _error("record unreadable", "An invalid record is ignored.", "Restore it, or delete its key."),
         _warning("watch failed, restarting", "The index of records is read again.", _BROKER),
@@ -263,9 +254,15 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("pool not filled, retrying", "The pool has fewer sandboxes than configured.", _BROKER),
         _warning("sandbox not created, retrying", "The runtime refused for now; the spawner retries.", _RUNTIME),
         _error("sandbox not created", "The runtime refused; the attempt has failed.", _RUNTIME),
-        _warning("recovering sandbox", "A sandbox whose worker ended is started again for its events."),
+        _warning(
+            "recovering sandbox", "A worker ended before it had published all events: another one is started for them."
+        ),
         _warning("sandbox lost", "A sandbox no longer exists; its task is retried if its policy allows."),
-        _error("sandbox ended with undelivered events", "Events were lost with it.", _RUNTIME),
+        _error(
+            "sandbox ended with undelivered events",
+            "It is quarantined, and publishing them is retried every ten minutes.",
+            _RUNTIME,
+        ),
         _error("sandbox unchanged after a step, retrying", "The runtime did not do what it confirmed.", _RUNTIME),
         _warning("sandbox not reconciled, retrying at next sweep", "The runtime or the broker failed.", _RUNTIME),
         _error("sandbox not reconciled", "An unexpected error; retried at the next sweep.", _REPORT),
@@ -354,7 +351,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("credential renewed", "It is valid until `expires_at`."),
         _warning("credential not renewed yet", "The old one is used until it expires.", "Check the spawner."),
         _error("join credential not stored, old one stays in use", "The sandbox's disk failed.", "Check its disk."),
-        _error("credential refused, worker ends", "It was revoked, or the sandbox has ended.", "None if it has ended."),
+        _error(
+            "credential refused, worker ends",
+            "It was revoked, or the sandbox has ended.",
+            "Nothing if the sandbox has ended.",
+        ),
         _error("connection to the herd failed, worker ends", "An unexpected error.", _REPORT),
         _warning("event not acknowledged, retrying", "Events wait in the spool.", _BROKER),
         _error("event refused by broker, later events wait", "Events stay in order.", "Compare the versions."),

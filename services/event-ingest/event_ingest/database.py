@@ -228,7 +228,7 @@ class Database:
             if problem is None:
                 _log.info("database available")
             else:
-                _log.info("database unavailable", problem=problem)
+                _log.warning("database unavailable", problem=problem)
         self._problem = problem
         self._checked.set()
         (self._available.clear if problem else self._available.set)()

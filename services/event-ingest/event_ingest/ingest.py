@@ -1,5 +1,6 @@
 """From the stream into the history: parses and stores what is delivered, with an outcome for each message."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -31,6 +32,8 @@ class Ingest:
         self._database = database
         self._meters = meters
         self._agent_metrics = AgentMetrics(meters)
+        self.artifacts_referred = asyncio.Event()
+        """Set when events that refer to artifacts were stored."""
 
     async def handle(self, deliveries: list[Delivery]) -> Sequence[Outcome]:
         """Store a batch; an outcome for each delivery. While the database is unavailable, all are retried later."""
@@ -42,6 +45,8 @@ class Ingest:
             return [_retry_unless_dead(outcome, str(error)) for outcome in outcomes]
         for index, problem in stored.refused.items():
             outcomes[index] = Dead(problem)
+        if batch.artifacts:
+            self.artifacts_referred.set()
         self._count(stored, batch, deliveries)
         self._agent_metrics.record(event for index, event in batch.measured if stored.is_new(index))
         return outcomes

@@ -13,6 +13,8 @@ from pydantic import BaseModel
 
 from event_ingest.archive.history_archive import HistoryArchive, store_of
 from event_ingest.archive.restores import HistoryRestores
+from event_ingest.artifacts.artifact_storage import ArtifactStorage
+from event_ingest.artifacts.content_store import content_store
 from event_ingest.broker_data import check_broker_data
 from event_ingest.database import HEAVY_CONNECTIONS, LIGHT_CONNECTIONS, Connection, Database
 from event_ingest.database_address import named_problem
@@ -34,6 +36,7 @@ from event_ingest.queries.records import list_sandboxes, list_tasks
 from event_ingest.queries.retention import hold, release, show_status
 from event_ingest.queries.search import search_events
 from event_ingest.queries.statistics import count_statistics, show_overview
+from event_ingest.queries.stored_artifacts import StoredArtifacts
 from event_ingest.queries.stream_reader import NO_REPLY, stored_through
 from event_ingest.queries.subscriptions import Subscriptions
 from event_ingest.queries.trajectory import read_trajectory
@@ -67,6 +70,7 @@ from sandherd.contracts.requests import (
     PartKind,
     PastSandboxes,
     PastTasks,
+    ReadStoredArtifact,
     ReleaseHistory,
     Request,
     RestoreHistory,
@@ -88,6 +92,8 @@ STREAMS_LANE: Final = RequestLane(name="streams", at_once=4, per_project=2, canc
 """For requests that read from the broker."""
 ARCHIVE_LANE: Final = RequestLane(name="archive", at_once=2, per_project=2, cancels=True, budgeted=True)
 """For requests that read from the archive of the history."""
+ARTIFACT_LANE: Final = RequestLane(name="artifacts", at_once=4, per_project=2, cancels=True, budgeted=True)
+"""For requests that read from the artifact store."""
 
 ReplyT = TypeVar("ReplyT", bound=BaseModel)
 HistoryQuery = Callable[[Connection, Any, str, int], Awaitable[ReplyT]]
@@ -110,6 +116,7 @@ def compose(settings: Settings) -> Service:
     service.background("measures", IngestGauges(service, database).run)
     service.background("retention", StreamRetention(service).run)
     _keep_history(service, database)
+    _store_artifacts(service, database, ingest.artifacts_referred)
     service.background("subscriptions", SubscriptionWatch(service, database).run)
     service.consume_batches(CONSUMER, ingest.handle, batch=settings.ingest_batch, in_flight=IN_FLIGHT)
     service.examining.add(PartKind.MIGRATIONS, partial(check_migrations, database))
@@ -142,6 +149,15 @@ def _keep_history(service: Service, database: Database) -> None:
     service.answer(RestoreHistory, restore, lane=ARCHIVE_LANE)
 
 
+def _store_artifacts(service: Service, database: Database, referred: asyncio.Event) -> None:
+    """What events refer to is copied from its stream to the artifact store, and read from there."""
+    store = content_store(service.settings)
+    if store is not None:
+        archived = service.settings.history_archive is not None
+        service.background("artifacts", ArtifactStorage(service, database, store, referred, archived=archived).run)
+    service.answer(ReadStoredArtifact, StoredArtifacts(database, store).read, lane=ARTIFACT_LANE)
+
+
 def _register_history_requests(service: Service, database: Database) -> None:
     light: dict[type[Request[Any]], HistoryQuery[Any]] = {
         PastTasks: list_tasks,
@@ -160,7 +176,12 @@ def _register_history_requests(service: Service, database: Database) -> None:
         AskSearch: search_events,
         AskFileVersions: list_file_versions,
         AskVerification: verify_tables,
-        AskHistoryStatus: partial(show_status, policy_of(service.settings), archive=service.settings.history_archive),
+        AskHistoryStatus: partial(
+            show_status,
+            policy_of(service.settings),
+            archive=service.settings.history_archive,
+            artifacts=service.settings.artifact_store,
+        ),
     }
     lane = _light_lane(service.settings)
     service.answer(AskEvents, _events_handler(service, database), lane=lane)

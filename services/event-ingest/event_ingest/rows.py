@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
+from event_ingest.artifacts.references import MARK, ArtifactRow, referred_artifacts
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.contracts.decoder import read_event
 from sandherd.contracts.envelope import Envelope
@@ -53,13 +54,21 @@ class Batch:
     """By id, what the usage of a model costs, in micro-dollars."""
     measured: list[tuple[int, Envelope[EventData]]] = field(default_factory=list)
     """By index, the agents' events that are measured and traced; only in a whole batch."""
+    artifacts: dict[UUID, list[ArtifactRow]] = field(default_factory=dict)
+    """By id, the artifacts that events refer to."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def part(self, start: int, end: int) -> "Batch":
         """The events from `start` up to but not including `end`."""
-        return Batch(self.indexes[start:end], self.rows[start:end], self.service_events[start:end], self.costs)
+        return Batch(
+            self.indexes[start:end],
+            self.rows[start:end],
+            self.service_events[start:end],
+            self.costs,
+            artifacts=self.artifacts,
+        )
 
     def add(self, index: int, delivery: Delivery) -> None:
         """Parse and add one more. Raises `ContractError` for an invalid event."""
@@ -82,10 +91,18 @@ class Batch:
         )
         self.indexes.append(index)
         self.service_events.append(None if event.type.startswith("agent.") else event)
+        if MARK in delivery.data and (referred := list(referred_artifacts(event))):
+            self.artifacts[event.id] = referred
         if event.type in MEASURED:
             self.measured.append((index, event))
             if isinstance(event.data, AgentUsage):
                 self.costs[event.id] = event.data.cost_micro_usd
+
+    def referred(self) -> list[ArtifactRow]:
+        """The artifacts that events of this batch refer to."""
+        if not self.artifacts:
+            return []
+        return [one for row in self.rows for one in self.artifacts.get(row[0], ())]
 
 
 def columns(rows: Sequence[Row]) -> list[list[Any]]:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import asyncpg
 
+from event_ingest.artifacts.references import ADD_REFERENCES, ArtifactRow
 from event_ingest.batch_totals import batch_totals
 from event_ingest.database import Connection, Database, Fault, classify_error
 from event_ingest.projections import Projections, project_events
@@ -95,7 +96,8 @@ async def _write_with_retries(database: Database, batch: Batch, write: Write) ->
 async def write_new(connection: Connection, batch: Batch) -> BatchResult:
     """Store events that are all new, as nearly all are. Raises `asyncpg.UniqueViolationError` if one is not."""
     projections = project_events(event for event in batch.service_events if event is not None)
-    if not projections and len(batch) < _COPIED:
+    referred = batch.referred()
+    if not projections and not referred and len(batch) < _COPIED:
         await connection.execute(STORE_NEW, *columns(batch.rows), *batch_totals(batch))  # a transaction of its own
         return BatchResult(new=len(batch))
     async with connection.transaction():
@@ -106,6 +108,7 @@ async def write_new(connection: Connection, batch: Batch) -> BatchResult:
             await connection.copy_records_to_table("events", records=records, columns=_COPIED_COLUMNS)
             await connection.execute(COUNT_NEW, *batch_totals(batch))
         await _fold(connection, projections)
+        await _add_references(connection, referred)
     return BatchResult(new=len(batch))
 
 
@@ -123,6 +126,7 @@ async def _write_in_transaction(connection: Connection, batch: Batch) -> BatchRe
     indexes = zip(batch.indexes, batch.service_events, strict=True)
     accepted = (event for index, event in indexes if event is not None and index not in stored.refused)
     await _fold(connection, project_events(accepted))
+    await _add_references(connection, batch.referred())
     return stored
 
 
@@ -155,6 +159,11 @@ def _identity(row: Row) -> Row:
     """The values that two events of one id must share to be the same event."""
     id_, _, sequence, _, project, _, type_, source, *_ = row
     return id_, project, source, sequence, type_
+
+
+async def _add_references(connection: Connection, referred: list[ArtifactRow]) -> None:
+    if referred:
+        await connection.execute(ADD_REFERENCES, *columns(referred))
 
 
 async def _fold(connection: Connection, projections: Projections) -> None:

@@ -12,15 +12,15 @@ from prometheus_client import CollectorRegistry
 
 from event_ingest.archive.archiver import verify_file
 from event_ingest.archive.directory_store import DirectoryStore
-from event_ingest.archive.errors import ArchiveError, ArchiveFault
 from event_ingest.archive.event_files import COLUMNS
 from event_ingest.archive.history_archive import HistoryArchive
 from event_ingest.archive.manifest import MANIFEST
 from event_ingest.archive.restorer import restore_day
 from event_ingest.archive.restores import HistoryRestores
-from event_ingest.archive.store import PARTIAL
 from event_ingest.history_retention import Drop, try_drop
 from event_ingest.queries.retention import show_status
+from event_ingest.storage.errors import StorageError, StorageFault
+from event_ingest.storage.files import PARTIAL
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import AskHistoryArchives, AskHistoryStatus, HistoryStatus, RestoreHistory
 from sandherd.contracts.subjects import Principal
@@ -184,19 +184,19 @@ async def test_archive_that_is_not_mounted_drops_nothing(days: OldDays, tmp_path
     assert "not an existing directory" in problems[days.old]
 
 
-def damage(archive: DirectoryStore, day: date, how: str) -> ArchiveFault:
+def damage(archive: DirectoryStore, day: date, how: str) -> StorageFault:
     """Damage the first file of a day; returns what is then found."""
     path = archive.path(day, archive.manifest(day).files[0].name)
     content = bytearray(path.read_bytes())
     if how == "missing":
         path.unlink()
-        return ArchiveFault.MISSING
+        return StorageFault.MISSING
     if how == "manifest":
         archive.path(day, MANIFEST).write_text('{"version": 2}')
-        return ArchiveFault.INVALID
+        return StorageFault.INVALID
     content[len(content) // 2] ^= 1
     path.write_bytes(bytes(content) if how == "changed" else bytes(content[:-10]))
-    return ArchiveFault.WRONG_DIGEST
+    return StorageFault.WRONG_DIGEST
 
 
 @pytest.mark.parametrize("how", ["missing", "changed", "cut", "manifest"])
@@ -215,7 +215,7 @@ async def test_damaged_archive_is_not_restored_and_nothing_is_dropped_for_it(
     assert len((await status(days, archive)).archive_problems) == 1
     await days.run()  # without an archive
     assert not await days.has(days.old)
-    with pytest.raises(ArchiveError) as caught:
+    with pytest.raises(StorageError) as caught:
         await restore_day(days.connection, archive, days.old, None)
     assert caught.value.fault is fault
     await days.connection.execute("delete from history_restores")
@@ -234,9 +234,9 @@ async def test_file_that_was_written_wrongly_fails_the_verification(
     await HistoryArchive(archive, Meters(CollectorRegistry())).cover(days.connection, days.old)
     [first, second] = archive.manifest(days.old).files
     wrong = first.model_copy(update={"events_sha256": second.events_sha256})
-    with pytest.raises(ArchiveError) as caught:
+    with pytest.raises(StorageError) as caught:
         verify_file(archive, days.old, wrong)
-    assert caught.value.fault is ArchiveFault.WRONG_DIGEST
+    assert caught.value.fault is StorageFault.WRONG_DIGEST
 
 
 async def test_interrupted_restore_is_continued(days: OldDays, archive: DirectoryStore, script: Any) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from event_ingest.archive.event_files import read_keys
-from event_ingest.archive.s3_place import S3Place
 from event_ingest.archive.s3_store import S3Store
+from event_ingest.storage.s3_place import S3Place
 from tests.engines.s3_server import BUCKET, KEY, Fault, S3Network, s3_network, serving_s3
 from tests.integration.event_ingest.old_days import OldDays, opened_old_days
 from tests.patience import PATIENCE
@@ -25,7 +25,7 @@ import asyncio, os, sys
 from functools import partial
 from datetime import UTC, datetime
 import obstore, pyarrow.parquet
-import event_ingest.archive.archiver, event_ingest.archive.bucket
+import event_ingest.archive.archiver, event_ingest.storage.bucket
 from event_ingest.archive.history_archive import HistoryArchive, store_of
 from event_ingest.database import Database
 from event_ingest.history_retention import HistoryRetention, policy_of

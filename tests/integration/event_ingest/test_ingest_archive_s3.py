@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from event_ingest.archive.errors import ArchiveError, ArchiveFault
 from event_ingest.archive.event_files import read_keys
 from event_ingest.archive.history_archive import HistoryArchive
 from event_ingest.archive.restorer import restore_day
-from event_ingest.archive.s3_place import S3Place
 from event_ingest.archive.s3_store import S3Store
-from event_ingest.archive.upload import PART_BYTES
+from event_ingest.storage.errors import StorageError, StorageFault
+from event_ingest.storage.s3_place import S3Place
+from event_ingest.storage.upload import PART_BYTES
 from sandherd.telemetry.meters import Meters
 from tests.engines.s3_server import BUCKET, KEY, Fault, S3Network, s3_network, serving_s3
 from tests.integration.event_ingest.old_days import OldDays, opened_old_days
@@ -127,18 +127,18 @@ async def test_s3_that_fails_drops_nothing(days: OldDays, network: S3Network, sc
 @pytest.mark.parametrize(
     ("changed", "fault", "text"),
     [
-        ({"access_key_id": "other"}, ArchiveFault.DENIED, "InvalidAccessKeyId"),
-        ({"bucket": "absent"}, ArchiveFault.UNREACHABLE, "NoSuchBucket"),
-        ({"endpoint": "http://127.0.0.1:1"}, ArchiveFault.UNREACHABLE, "Connect"),
+        ({"access_key_id": "other"}, StorageFault.DENIED, "InvalidAccessKeyId"),
+        ({"bucket": "absent"}, StorageFault.UNREACHABLE, "NoSuchBucket"),
+        ({"endpoint": "http://127.0.0.1:1"}, StorageFault.UNREACHABLE, "Connect"),
     ],
 )
 def test_wrong_settings_of_s3_are_typed_errors(
-    s3_url: str, changed: dict[str, Any], fault: ArchiveFault, text: str
+    s3_url: str, changed: dict[str, Any], fault: StorageFault, text: str
 ) -> None:
     """With the place, and without the secret."""
     place = {"bucket": BUCKET, "prefix": "a/b", "endpoint": s3_url, "access_key_id": KEY, "retries": 0}
     archive = S3Store(S3Place(**{**place, "secret_access_key": "hidden", **changed}))
-    with pytest.raises(ArchiveError) as caught:
+    with pytest.raises(StorageError) as caught:
         archive.days()
     assert caught.value.fault is fault
     assert text in str(caught.value)
@@ -158,20 +158,20 @@ async def test_damaged_object_is_not_restored(days: OldDays, network: S3Network,
     for damaged in (content[:-10], content[:50] + b"?" + content[51:]):
         with archive.created(days.old, name) as file:
             file.write(damaged)
-        assert await fault_of_restore(days, archive) is ArchiveFault.WRONG_DIGEST
+        assert await fault_of_restore(days, archive) is StorageFault.WRONG_DIGEST
     archive._delete(days.old, name)
-    assert await fault_of_restore(days, archive) is ArchiveFault.MISSING
+    assert await fault_of_restore(days, archive) is StorageFault.MISSING
     with archive.created(days.old, name) as file:
         file.write(content)
     network.fault = failing(Fault.CUT, f"GET {name}")
-    assert await fault_of_restore(days, archive) is ArchiveFault.UNREACHABLE
+    assert await fault_of_restore(days, archive) is StorageFault.UNREACHABLE
     assert not await days.has(days.old)
     network.fault = lambda request: None
     assert await restore_day(days.connection, archive, days.old, None) == 13
 
 
-async def fault_of_restore(days: OldDays, archive: S3Store) -> ArchiveFault:
-    with pytest.raises(ArchiveError) as caught:
+async def fault_of_restore(days: OldDays, archive: S3Store) -> StorageFault:
+    with pytest.raises(StorageError) as caught:
         await restore_day(days.connection, archive, days.old, None)
     return caught.value.fault
 
@@ -195,7 +195,7 @@ def test_large_object_is_sent_in_parts_and_abandoned_as_a_whole(network: S3Netwo
     with pytest.raises(ZeroDivisionError):
         write("b.parquet", fails=True)
     network.fault = failing(Fault.BUSY, "PUT c.parquet")
-    with pytest.raises(ArchiveError):
+    with pytest.raises(StorageError):
         write("c.parquet")
     network.fault = lambda request: None
     assert archive.delete_unlisted(archive.manifest(day)) == ["a.parquet"]

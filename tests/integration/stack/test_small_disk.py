@@ -58,12 +58,16 @@ async def test_up_states_the_needed_space_before_it_writes(folder: Path) -> None
     found = await played(folder)
     status, error = found["too-small"]
     assert (status, found["created"][1]) == (1, "")
-    assert re.fullmatch(rf"sandherd: \S+ has \d+ MiB free of {NEW_MIB} MiB, which a new stack needs .*\n", error)
+    assert re.fullmatch(
+        rf"sandherd: \S+ has \d+ MiB free, and not the {NEW_MIB} MiB that a new stack needs .*\n", error
+    )
     assert found["smallest"] == (0, ""), found
     assert found["ran"][0] == 0
     status, error = found["full"]
     assert status == 1
-    assert re.fullmatch(rf"sandherd: \S+ has 0 MiB free of {EXISTING_MIB} MiB, which the stack needs .*\n", error)
+    assert re.fullmatch(
+        rf"sandherd: \S+ has 0 MiB free, and not the {EXISTING_MIB} MiB that the stack needs .*\n", error
+    )
     for text in (found["too-small"][1], error):
         assert "delete" not in text
         assert "free space there" in text
@@ -74,7 +78,7 @@ async def test_up_states_the_needed_space_before_it_writes(folder: Path) -> None
 async def test_disk_that_fills_during_the_start_is_named(tmp_path: Path) -> None:
     """The reported error decides, even after partial files are gone; any other error is no matter of space."""
     async with small_disk(tmp_path / "disk", size=200 * MIB, inodes=50) as disk:
-        assert "inodes free of" in str(missing_space(disk.path / "home", 1))
+        assert "free inodes, and not the" in str(missing_space(disk.path / "home", 1))
     home = tmp_path / "home"
     assert missing_space(home, 1) is None
     for reported in ("initdb: could not write: No space left on device", "consumer X: disk full"):

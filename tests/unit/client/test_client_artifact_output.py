@@ -8,7 +8,7 @@ import pytest
 
 from sandherd.cli import artifact_output
 from sandherd.client import HerdError
-from sandherd.client.artifacts import EventArtifact, references
+from sandherd.client.artifacts import EventArtifact
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.tools import AgentToolUse
 from sandherd.contracts.names import created_at, new_name
@@ -52,7 +52,7 @@ def test_only_declared_fields_have_references() -> None:
     """An agent may write something that looks like a reference into what its tools are given."""
     data: Any = {"tool_use_id": "t", "tool": "Bash", "input": {"artifacts": {"x": INVENTED}, "work": INVENTED}}
     event = AgentToolUse.model_validate(data | {"artifacts": {"input.content": reference().model_dump()}})
-    assert [(field, found.artifact) for field, found in references(event)] == [("input.content", "art-1")]
+    assert [(field, found.artifact) for field, found in artifact_references(event)] == [("input.content", "art-1")]
 
 
 def test_generated_name_has_its_time() -> None:

@@ -8,7 +8,14 @@ from sandherd.cli.render import console
 from sandherd.cli.render.sizes import binary_size
 from sandherd.cli.stderr import complain
 from sandherd.client.terminal_text import write_text
-from sandherd.contracts.requests import ArchivedEvents, HistoryDay, HistoryHold, HistoryRestore, HistoryStatus
+from sandherd.contracts.requests import (
+    ArchivedEvents,
+    ArtifactStoreStatus,
+    HistoryDay,
+    HistoryHold,
+    HistoryRestore,
+    HistoryStatus,
+)
 
 DAYS: Final = ("DAY", "EVENTS", "SIZE", "DROPPED", "HELD")
 ARCHIVES: Final = ("DAY", "PROJECT", "EVENTS", "SIZE", "FILES", "ARCHIVED")
@@ -31,6 +38,7 @@ def show_status(found: HistoryStatus, output: Format) -> None:
             "no drop before": found.not_before,
             "days ahead": found.days_ahead,
             "archive": found.archive or "none: what is dropped is gone",
+            "artifacts": _artifacts(found.artifacts),
         }
     )
     console.table(DAYS, [_day(one) for one in found.partitions], wide=output is Format.WIDE)
@@ -75,6 +83,14 @@ def show_release(project: str, task: str | None, *, released: bool, output: Form
     else:
         complain(f"there is no hold of {subject}")
     return 0 if released else 1
+
+
+def _artifacts(found: ArtifactStoreStatus | None) -> str:
+    if found is None:
+        return "in their stream only, for at most 7 days"
+    parts = [f"{found.contents} in {found.location}", binary_size(found.bytes)]
+    parts += [f"{found.waiting} wait"] * (found.waiting > 0) + [f"{found.lost} lost"] * (found.lost > 0)
+    return ", ".join(parts) + (f" ({found.problem})" if found.problem else "")
 
 
 def _day(one: HistoryDay) -> Sequence[object]:

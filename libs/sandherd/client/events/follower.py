@@ -26,7 +26,7 @@ _LONGEST: Final = 12
 
 
 class EventFollower:
-    """The events of one task or sandbox. Iterate over it; `async with` subscribes before anything is published."""
+    """The events of one task or sandbox. Iterate over it; `async with` subscribes at its begin."""
 
     def __init__(
         self, link: HerdConnection, target: Target, *, fresh: bool = False, patience: Patience | None = None
@@ -53,7 +53,7 @@ class EventFollower:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every event published so far was returned."""
+        """Whether no event is known to be missing; it may not have ended. `missing` has those that are."""
         return not self.missing
 
     @property

@@ -103,7 +103,7 @@ class Execution:
     async def output(self) -> AsyncIterator[ExecOutput]:
         """Its output, in order, until it has ended and all stored output was returned.
 
-        Raises `HerdError` (`refused`) if the sandbox's replies don't come to an end within its time limit.
+        Raises `HerdError` (`refused`) if it is still reported as running after its time limit.
         """
         progress = Progress(self._longest, longest=self._longest)
         while True:
@@ -152,9 +152,10 @@ class Execution:
         return found
 
     async def write(self, data: bytes, *, offset: int, size: TerminalSize | None = None) -> int:
-        """Write to its terminal, or resize it. `offset` is the number of bytes accepted before, as is returned.
+        """Write to its terminal, or resize it; returns the number of bytes accepted so far, which is the next `offset`.
 
-        Fewer bytes than these may be accepted. Raises `HerdError` (`conflict`) if it has ended or has no terminal.
+        If it is less than `offset + len(data)`, send the rest again. Raises `HerdError` (`conflict`) if it has ended
+        or has no terminal.
         """
         request = ExecInput(sandbox=self.sandbox, exec=self.name, offset=offset, data=data, size=size)
         found = await request_with_retries(self._link, request)

@@ -36,7 +36,7 @@ class SyncExecution:
     def output(self) -> Generator[ExecOutput]:
         """Its output, in order, until it has ended and all stored output was returned.
 
-        Raises `HerdError` (`refused`) if the sandbox's replies don't come to an end within its time limit.
+        Raises `HerdError` (`refused`) if it is still reported as running after its time limit.
         """
         return self._loop.iterate(self._inner.output)
 
@@ -60,9 +60,10 @@ class SyncExecution:
         return self._loop.run(lambda: self._inner.kill(signal))
 
     def write(self, data: bytes, *, offset: int, size: TerminalSize | None = None) -> int:
-        """Write to its terminal, or resize it. `offset` is the number of bytes accepted before, as is returned.
+        """Write to its terminal, or resize it; returns the number of bytes accepted so far, which is the next `offset`.
 
-        Fewer bytes than these may be accepted. Raises `HerdError` (`conflict`) if it has ended or has no terminal.
+        If it is less than `offset + len(data)`, send the rest again. Raises `HerdError` (`conflict`) if it has ended
+        or has no terminal.
         """
         return self._loop.run(lambda: self._inner.write(data, offset=offset, size=size))
 

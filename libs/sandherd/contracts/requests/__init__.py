@@ -158,6 +158,7 @@ if TYPE_CHECKING:
         SetProject,
     )
     from sandherd.contracts.requests.retention import (
+        ArtifactStoreStatus,
         AskHistoryStatus,
         HistoryDay,
         HistoryHold,
@@ -199,6 +200,7 @@ if TYPE_CHECKING:
         StatisticsList,
         UserNeed,
     )
+    from sandherd.contracts.requests.stored_artifacts import ReadStoredArtifact
     from sandherd.contracts.requests.stream_admin import (
         ConsumerCreated,
         ConsumerDeleted,
@@ -276,8 +278,8 @@ _NAMES: Final = {
     "monitor": "FindingView InterventionView MonitorView RuleProgress ShowSandbox WatchedCall",
     "ports": "MAX_PORT_CONNECTIONS PORT_IDLE_SECONDS PortData PortWritten",
     "archive": "ArchiveProblem ArchivedEvents AskHistoryArchives HistoryArchives HistoryRestore RestoreHistory",
-    "retention": "AskHistoryStatus HistoryDay HistoryHold HistoryStatus HoldHistory HoldReleased ProjectDays "
-    "ReleaseHistory",
+    "retention": "ArtifactStoreStatus AskHistoryStatus HistoryDay HistoryHold HistoryStatus HoldHistory "
+    "HoldReleased ProjectDays ReleaseHistory",
     "runtime_logs": "MAX_LOG_BYTES MAX_LOG_LINES AskRuntimeLogs RuntimeLog",
     "projects": "LimitView ListProjects ProjectDefaults ProjectField ProjectLimits ProjectList ProjectView SetProject",
     "schedules": "DeleteSchedule ListSchedules PauseSchedule ScheduleDeleted ScheduleList ScheduleRun "
@@ -286,6 +288,7 @@ _NAMES: Final = {
     "secrets": "DeleteSecret ListSecrets SecretDeleted SecretList SecretView SetSecret",
     "statistics": "AskOverview AskStatistics GroupStatistics UserNeed ProjectOverview RateBucket Statistics "
     "StatisticsList",
+    "stored_artifacts": "ReadStoredArtifact",
     "stream_admin": "ConsumerCreated ConsumerDeleted CreateConsumer DeadDeleted DeleteConsumer DeleteDead "
     "PurgeArtifacts PurgeEvents PurgeResult",
     "submitted_tasks": "AskSubmittedTask SubmittedTask",

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from sandherd.contracts.commands import Note
 from sandherd.contracts.model import Count, Model, Moment
 from sandherd.contracts.names import SafeName
-from sandherd.contracts.requests.archive import MAX_RESTORES, ArchiveProblem, HistoryRestore
+from sandherd.contracts.requests.archive import MAX_RESTORES, ArchiveProblem, HistoryRestore, Text
 from sandherd.contracts.requests.base import Request
 
 MAX_HOLDS: Final = 1000
@@ -51,6 +51,23 @@ class ProjectDays(Model):
     days: Count
 
 
+class ArtifactStoreStatus(Model):
+    """What the artifact store has."""
+
+    location: str
+    """Where it is: a directory, or a place in a bucket."""
+    contents: Count = 0
+    """Number of different contents. Artifacts with the same content in one project share one."""
+    bytes: Count = 0
+    """Their size as stored."""
+    waiting: Count = 0
+    """Artifacts that events refer to, and that are not stored yet."""
+    lost: Count = 0
+    """Artifacts that were not complete in their stream any more, or not what their event refers to."""
+    problem: Text | None = None
+    """Why the oldest of those that wait could not be stored."""
+
+
 class HistoryStatus(Model):
     """The retention of the whole history."""
 
@@ -75,6 +92,8 @@ class HistoryStatus(Model):
     """The days that could not be archived, and so are not dropped."""
     restores: Annotated[list[HistoryRestore], Field(max_length=MAX_RESTORES)] = Field(default_factory=list)
     """The days that were loaded from the archive, or are to be."""
+    artifacts: ArtifactStoreStatus | None = None
+    """The artifact store; None: artifacts are in their stream only, for at most seven days."""
 
 
 class HoldReleased(Model):

@@ -14,7 +14,6 @@ from datetime import UTC, date, datetime
 from heapq import merge
 from typing import Any, Final
 
-from event_ingest.archive.errors import ArchiveError, ArchiveFault
 from event_ingest.archive.event_files import (
     COLUMNS,
     EventWriter,
@@ -26,10 +25,11 @@ from event_ingest.archive.event_files import (
 )
 from event_ingest.archive.manifest import ArchivedFile, Manifest
 from event_ingest.archive.store import ArchiveStore
-from event_ingest.archive.threads import in_thread
 from event_ingest.database import Connection
 from event_ingest.history_partitions import read_projects
 from event_ingest.schema import partition_name
+from event_ingest.storage.errors import StorageError, StorageFault
+from event_ingest.storage.threads import in_thread
 
 _PORTION: Final = 200
 """Rows of one fetch: documents have up to a megabyte."""
@@ -52,7 +52,7 @@ class ArchivedDay:
 async def archive_day(connection: Connection, store: ArchiveStore, day: date) -> ArchivedDay:
     """Archive what is missing of a day; in a transaction, so that its partition is not dropped meanwhile.
 
-    Raises `ArchiveError`; the archive is then as it was before.
+    Raises `StorageError`; the archive is then as it was before.
     """
     done = ArchivedDay()
     manifest = await asyncio.to_thread(store.manifest, day)
@@ -63,18 +63,18 @@ async def archive_day(connection: Connection, store: ArchiveStore, day: date) ->
         wanted = manifest.extended(done.added)
         await asyncio.to_thread(store.write_manifest, wanted)
         if await asyncio.to_thread(store.manifest, day) != wanted:
-            raise ArchiveError(ArchiveFault.WRONG_DIGEST, f"the manifest of {day} is not the one that was written")
+            raise StorageError(StorageFault.WRONG_DIGEST, f"the manifest of {day} is not the one that was written")
     return done
 
 
 def verify_file(store: ArchiveStore, day: date, file: ArchivedFile) -> None:
-    """Read a file, and compare its digest, its count and its values. Blocks. Raises `ArchiveError`."""
+    """Read a file, and compare its digest, its count and its values. Blocks. Raises `StorageError`."""
     with store.opened(day, file.name) as opened:
         if digest_of_file(opened) != file.sha256:
-            raise ArchiveError(ArchiveFault.WRONG_DIGEST, f"{day}/{file.name} has another SHA-256 than its manifest")
+            raise StorageError(StorageFault.WRONG_DIGEST, f"{day}/{file.name} has another SHA-256 than its manifest")
         opened.seek(0)
         if digest_of_events(opened) != (file.events, file.events_sha256):
-            raise ArchiveError(ArchiveFault.WRONG_DIGEST, f"{day}/{file.name} has other events than were written")
+            raise StorageError(StorageFault.WRONG_DIGEST, f"{day}/{file.name} has other events than were written")
 
 
 async def _archive_project(

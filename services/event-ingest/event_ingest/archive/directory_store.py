@@ -5,16 +5,16 @@ nothing that could be taken for it. The directory itself is never created: if it
 must not be archived in its place.
 """
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from datetime import date
 from pathlib import Path
 from typing import BinaryIO
 
-from event_ingest.archive.errors import ArchiveError, ArchiveFault, storage_errors
 from event_ingest.archive.manifest import MANIFEST
-from event_ingest.archive.store import PARTIAL, ArchiveStore, NewFile
+from event_ingest.archive.store import ArchiveStore
+from event_ingest.storage.errors import storage_errors
+from event_ingest.storage.files import NewFile, check_directory, new_file
 
 
 class DirectoryStore(ArchiveStore):
@@ -28,33 +28,14 @@ class DirectoryStore(ArchiveStore):
         """Where it is, for users."""
         return str(self.directory)
 
-    @contextmanager
-    def created(self, day: date, name: str) -> Iterator[NewFile]:
+    def created(self, day: date, name: str) -> AbstractContextManager[NewFile]:
         """A new file, which has its name once the block has ended without an error and it is on disk."""
-        self._check()
-        path = self.path(day, name)
-        partial = path.with_name(name + PARTIAL)
-        with storage_errors(f"{day}/{name}"):
-            path.parent.mkdir(exist_ok=True)
-            opened = partial.open("wb", buffering=0)
-        try:
-            with opened:
-                yield NewFile(opened, f"{day}/{name}")
-                with storage_errors(f"{day}/{name}"):
-                    os.fsync(opened.fileno())
-            with storage_errors(f"{day}/{name}"):
-                partial.rename(path)
-                _sync(path.parent)
-                _sync(self.directory)
-        except BaseException:
-            with suppress(OSError):
-                partial.unlink()
-            raise
+        return new_file(self.directory, f"{day}/{name}")
 
     @contextmanager
     def opened(self, day: date, name: str) -> Iterator[BinaryIO]:
         """A file of the archive, to be read."""
-        self._check()
+        check_directory(self.directory)
         with storage_errors(f"{day}/{name}"):
             file = self.path(day, name).open("rb")
         with file:
@@ -65,7 +46,7 @@ class DirectoryStore(ArchiveStore):
         return self.directory / day.isoformat() / name
 
     def _folders(self) -> list[str]:
-        self._check()
+        check_directory(self.directory)
         with storage_errors("list of days"):
             return [folder.name for folder in self.directory.iterdir() if (folder / MANIFEST).is_file()]
 
@@ -75,7 +56,7 @@ class DirectoryStore(ArchiveStore):
             return [path.name for path in folder.iterdir()] if folder.is_dir() else []
 
     def _read(self, day: date, name: str) -> bytes | None:
-        self._check()
+        check_directory(self.directory)
         path = self.path(day, name)
         with storage_errors(f"{day}/{name}"):
             return path.read_bytes() if path.exists() else None
@@ -83,16 +64,3 @@ class DirectoryStore(ArchiveStore):
     def _delete(self, day: date, name: str) -> None:
         with storage_errors(f"{day}/{name}"):
             self.path(day, name).unlink()
-
-    def _check(self) -> None:
-        if not self.directory.is_dir():
-            raise ArchiveError(ArchiveFault.UNREACHABLE, f"{self.directory} is not an existing directory")
-
-
-def _sync(folder: Path) -> None:
-    """Have the names in a folder on disk."""
-    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

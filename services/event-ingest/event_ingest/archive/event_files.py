@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from event_ingest.archive.errors import ArchiveError, ArchiveFault, storage_errors
-from event_ingest.archive.store import NewFile
+from event_ingest.storage.errors import StorageError, StorageFault, storage_errors
+from event_ingest.storage.files import NewFile
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _TYPES: Final = {
@@ -162,7 +162,7 @@ def _batches(file: BinaryIO, columns: Iterable[str]) -> Iterator[pa.RecordBatch]
 def _opened(file: BinaryIO) -> pq.ParquetFile:
     found = pq.ParquetFile(file, page_checksum_verification=True)
     if not found.schema_arrow.equals(SCHEMA):
-        raise ArchiveError(ArchiveFault.INVALID, "a file of the archive has other columns than events have")
+        raise StorageError(StorageFault.INVALID, "a file of the archive has other columns than events have")
     return found
 
 
@@ -175,7 +175,7 @@ def _invalid_file() -> Iterator[None]:
             with storage_errors("file"):
                 raise
         text = f"a file of the archive is no readable Parquet file: {str(error).splitlines()[0][:200]}"
-        raise ArchiveError(ArchiveFault.INVALID, text) from error
+        raise StorageError(StorageFault.INVALID, text) from error
 
 
 def _digest_values(update: Callable[[Any], None], table: pa.Table) -> None:

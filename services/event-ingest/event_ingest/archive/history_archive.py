@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Final
 
 from event_ingest.archive.directory_store import DirectoryStore
-from event_ingest.archive.errors import ArchiveError, ArchiveFault
-from event_ingest.archive.s3_place import place_of
 from event_ingest.archive.s3_store import S3Store
 from event_ingest.archive.store import ArchiveStore
 from event_ingest.database import Connection
 from event_ingest.history_partitions import is_attached, use_indexes
+from event_ingest.storage.errors import StorageError, StorageFault
+from event_ingest.storage.s3_place import place_of
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
@@ -51,7 +51,7 @@ class HistoryArchive:
         if day not in self._covered:
             try:
                 await self._archive(connection, day)
-            except ArchiveError as error:
+            except StorageError as error:
                 await connection.execute(_FAILED, day, str(error))
                 _log.error("day of the history not archived, retrying", first=day.isoformat(), error=str(error))
         return self._covered.get(day)
@@ -69,7 +69,7 @@ class HistoryArchive:
         try:
             from event_ingest.archive.archiver import archive_day
         except ModuleNotFoundError as error:  # pyarrow is an extra
-            raise ArchiveError(ArchiveFault.NOT_INSTALLED, f"archives need {error.name}") from error
+            raise StorageError(StorageFault.NOT_INSTALLED, f"archives need {error.name}") from error
         async with connection.transaction(readonly=True):
             if not await connection.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK):
                 return

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from event_ingest.archive.errors import ArchiveError, ArchiveFault
+from event_ingest.storage.errors import StorageError, StorageFault
 from sandherd.contracts.model import Count, Moment
 from sandherd.contracts.names import SafeName
 
@@ -55,14 +55,14 @@ class Manifest(BaseModel):
 
 
 def read_manifest(day: date, document: bytes | None) -> Manifest:
-    """A day's manifest; without a document an empty one. Raises `ArchiveError` for one that is damaged."""
+    """A day's manifest; without a document an empty one. Raises `StorageError` for one that is damaged."""
     if document is None:
         return Manifest(day=day)
     try:
         found = Manifest.model_validate_json(document)
     except ValidationError as error:
         text = f"the manifest of {day} is invalid: {error.errors(include_url=False, include_input=False)[0]['msg']}"
-        raise ArchiveError(ArchiveFault.INVALID, text) from error
+        raise StorageError(StorageFault.INVALID, text) from error
     if found.day != day:
-        raise ArchiveError(ArchiveFault.INVALID, f"the manifest of {day} is that of {found.day}")
+        raise StorageError(StorageFault.INVALID, f"the manifest of {day} is that of {found.day}")
     return found

@@ -13,15 +13,15 @@ from typing import Any, Final
 import asyncpg
 
 from event_ingest.archive.archiver import verify_file
-from event_ingest.archive.errors import ArchiveError, ArchiveFault
 from event_ingest.archive.event_files import COLUMNS, read_rows
 from event_ingest.archive.manifest import ArchivedFile
 from event_ingest.archive.store import ArchiveStore
-from event_ingest.archive.threads import in_thread
 from event_ingest.database import Connection
 from event_ingest.history_partitions import is_attached
 from event_ingest.readers import end_readers
 from event_ingest.schema import AUTOVACUUM, bounds, partition_name
+from event_ingest.storage.errors import StorageError, StorageFault
+from event_ingest.storage.threads import in_thread
 
 _TRIES: Final = 60
 _KINDS: Final = {
@@ -57,11 +57,11 @@ alter table {name} drop constraint {name}_of_day
 async def restore_day(connection: Connection, store: ArchiveStore, day: date, project: str | None) -> int:
     """Load the events of one project or of all; returns how many the archive has. In no transaction.
 
-    Raises `ArchiveError` before anything is loaded if a file is missing or is not what was written.
+    Raises `StorageError` before anything is loaded if a file is missing or is not what was written.
     """
     files = (await asyncio.to_thread(store.manifest, day)).of(project)
     if not files:
-        raise ArchiveError(ArchiveFault.MISSING, f"the archive has no {day}/ of {project or 'any project'}")
+        raise StorageError(StorageFault.MISSING, f"the archive has no {day}/ of {project or 'any project'}")
     for file in files:
         await asyncio.to_thread(verify_file, store, day, file)
     attached = await is_attached(connection, day)

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import asyncpg
 
-from event_ingest.archive.errors import ArchiveError, ArchiveFault
 from event_ingest.archive.store import ArchiveStore
 from event_ingest.database import Connection, Database, classify_error
+from event_ingest.storage.errors import StorageError, StorageFault
 from sandherd.telemetry import logs
 
 _CHECK_SECONDS: Final = 10.0
@@ -68,7 +68,7 @@ class HistoryRestores:
         day, project = row["day"], row["project"]
         try:
             events = await _load(connection, self._store, day, project)
-        except ArchiveError as error:
+        except StorageError as error:
             await connection.execute(_FAILED, day, project, str(error))
             _log.error("day of the history not restored", first=day.isoformat(), error=str(error))
         else:
@@ -80,5 +80,5 @@ async def _load(connection: Connection, store: ArchiveStore, day: date, project:
     try:
         from event_ingest.archive.restorer import restore_day
     except ModuleNotFoundError as error:  # pyarrow is an extra
-        raise ArchiveError(ArchiveFault.NOT_INSTALLED, f"archives need {error.name}") from error
+        raise StorageError(StorageFault.NOT_INSTALLED, f"archives need {error.name}") from error
     return await restore_day(connection, store, day, project)

@@ -5,17 +5,18 @@ what an interrupted run has left. obstore is imported when it is first used, as 
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO
 
-from event_ingest.archive.errors import ArchiveError, ArchiveFault
-from event_ingest.archive.s3_place import S3Place
-from event_ingest.archive.store import ArchiveStore, NewFile
+from event_ingest.archive.store import ArchiveStore
+from event_ingest.storage.errors import StorageError, StorageFault
+from event_ingest.storage.files import NewFile
+from event_ingest.storage.s3_place import S3Place
 
 if TYPE_CHECKING:
-    from event_ingest.archive.bucket import Bucket
+    from event_ingest.storage.bucket import Bucket
 
 
 class S3Store(ArchiveStore):
@@ -29,12 +30,9 @@ class S3Store(ArchiveStore):
         """Where it is, for users."""
         return self._place.url
 
-    @contextmanager
-    def created(self, day: date, name: str) -> Iterator[NewFile]:
+    def created(self, day: date, name: str) -> AbstractContextManager[NewFile]:
         """A new object, which exists once the block has ended without an error."""
-        key = f"{day}/{name}"
-        with self._bucket.uploading(key) as upload:
-            yield NewFile(upload, key)
+        return self._bucket.created(f"{day}/{name}")
 
     @contextmanager
     def opened(self, day: date, name: str) -> Iterator[BinaryIO]:
@@ -57,7 +55,7 @@ class S3Store(ArchiveStore):
     @cached_property
     def _bucket(self) -> "Bucket":
         try:
-            from event_ingest.archive.bucket import Bucket
+            from event_ingest.storage.bucket import Bucket
         except ModuleNotFoundError as error:  # obstore is an extra
-            raise ArchiveError(ArchiveFault.NOT_INSTALLED, f"archives in S3 need {error.name}") from error
+            raise StorageError(StorageFault.NOT_INSTALLED, f"archives in S3 need {error.name}") from error
         return Bucket(self._place)

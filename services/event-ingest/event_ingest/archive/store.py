@@ -4,39 +4,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from datetime import date
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO
 
-from event_ingest.archive.errors import storage_errors
 from event_ingest.archive.manifest import MANIFEST, Manifest, read_manifest
-
-PARTIAL: Final = ".partial"
-"""The end of a file's name while it is being written."""
-
-
-class Sink(Protocol):
-    """What the content of a new file is written to."""
-
-    def write(self, data: memoryview, /) -> int:
-        """Write some of it; returns how many bytes."""
-
-
-class NewFile:
-    """A file that is being written. Only its own errors are those of the archive, not those of what is read for it."""
-
-    def __init__(self, sink: Sink, name: str) -> None:
-        self._sink = sink
-        self._name = name
-
-    def write(self, data: bytes) -> None:
-        """Write all of it."""
-        left = memoryview(data)
-        with storage_errors(self._name):
-            while left:
-                left = left[self._sink.write(left) :]
+from event_ingest.storage.files import PARTIAL, NewFile
 
 
 class ArchiveStore(ABC):
-    """The files of an archive. Its methods block, and raise `ArchiveError`."""
+    """The files of an archive. Its methods block, and raise `StorageError`."""
 
     @property
     @abstractmethod

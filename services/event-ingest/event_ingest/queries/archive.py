@@ -6,11 +6,11 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from typing import Any, Final
 
-from event_ingest.archive.errors import ArchiveError, ArchiveFault
 from event_ingest.archive.manifest import ArchivedFile, Manifest
 from event_ingest.archive.store import ArchiveStore
 from event_ingest.database import Connection, Database
 from event_ingest.schema import DAYS_BEFORE
+from event_ingest.storage.errors import StorageError, StorageFault
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import (
@@ -113,20 +113,20 @@ def _by_project(manifest: Manifest) -> Iterator[ArchivedEvents]:
 def _days(store: ArchiveStore) -> list[date]:
     try:
         return store.days()
-    except ArchiveError as error:
+    except StorageError as error:
         raise _refused(error) from error
 
 
 def _manifest(store: ArchiveStore, day: date) -> Manifest:
     try:
         return store.manifest(day)
-    except ArchiveError as error:
+    except StorageError as error:
         raise _refused(error) from error
 
 
-def _refused(error: ArchiveError) -> ContractError:
+def _refused(error: StorageError) -> ContractError:
     """The error as a requester gets it."""
-    absent = error.fault in (ArchiveFault.UNREACHABLE, ArchiveFault.DENIED)
+    absent = error.fault in (StorageFault.UNREACHABLE, StorageFault.DENIED)
     code = Code.UNAVAILABLE if absent else Code.CONFLICT
     text, _, remedy = str(error).partition("; ")
     return ContractError(code, text, remedy=remedy)

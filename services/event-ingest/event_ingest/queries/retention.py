@@ -18,6 +18,7 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import (
     ArchiveProblem,
+    ArtifactStoreStatus,
     AskHistoryStatus,
     HistoryDay,
     HistoryHold,
@@ -39,6 +40,13 @@ _RESTORES: Final = (
     f"select {RESTORE_COLUMNS} from history_restores "  # noqa: S608  # our own names
     "order by day, project limit $1"
 )
+_ARTIFACTS: Final = """
+select contents, bytes, waiting, lost, problem
+from (select count(*) as contents, coalesce(sum(bytes), 0)::bigint as bytes from artifact_contents) c,
+    (select count(*) filter (where not lost) as waiting, count(*) filter (where lost) as lost,
+        (array_agg(problem order by referred_at) filter (where not lost and problem is not null))[1] as problem
+    from artifacts where stored_at is null) w
+"""
 _HOLD: Final = """
 insert into history_holds as h (project, task, reason, held_by)
 select $1, $2, $3, $4 where (select count(*) from history_holds) < $5
@@ -56,6 +64,7 @@ async def show_status(
     _budget: int,
     *,
     archive: str | None = None,
+    artifacts: str | None = None,
 ) -> HistoryStatus:
     """The retention of the whole history, whatever the project of the request."""
     async with connection.transaction(readonly=True):
@@ -66,6 +75,7 @@ async def show_status(
         holds: Sequence[Any] = await connection.fetch(_HOLDS)
         problems: Sequence[Any] = await connection.fetch(_PROBLEMS, MAX_LISTED_DAYS) if archive else []
         restores: Sequence[Any] = await connection.fetch(_RESTORES, MAX_RESTORES)
+        stored: Any = await connection.fetchrow(_ARTIFACTS) if artifacts else None
     known = {one.day for one in partitions if one.day is not None}
     return HistoryStatus(
         days=policy.days,
@@ -79,6 +89,7 @@ async def show_status(
         archive=archive,
         archive_problems=[ArchiveProblem(**row) for row in problems],
         restores=[HistoryRestore(**row) for row in restores],
+        artifacts=ArtifactStoreStatus(location=artifacts, **stored) if artifacts else None,
     )
 
 

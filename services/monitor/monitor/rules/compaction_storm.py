@@ -29,7 +29,7 @@ class CompactionStormThresholds(Thresholds):
     repeats: Annotated[int, Unit("calls"), Field(ge=1)] = 3
     """Calls since the first of them that were made before; they have to be a third of all calls."""
     pause_at: Annotated[int, Unit("compactions"), Field(ge=2)] = 6
-    """As many compactions pause the agent, and a user is asked."""
+    """At this number of compactions the sandbox is paused and an approval is requested."""
 
 
 @dataclass(frozen=True, slots=True)

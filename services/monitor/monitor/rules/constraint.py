@@ -33,9 +33,9 @@ class ConstraintThresholds(Thresholds):
     """When violations are acted upon."""
 
     violations: Annotated[int, Unit("violations"), Field(ge=1)] = 1
-    """As many interrupt the agent."""
+    """At this number the agent is interrupted."""
     pause_at: Annotated[int, Unit("violations"), Field(ge=1)] = 2
-    """As many pause it, and a user is asked."""
+    """At this number the sandbox is paused and an approval is requested."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ class CycleThresholds(Thresholds):
     """When a repeated series is a cycle."""
 
     blocks: Annotated[int, Unit("series"), Field(ge=2)] = 3
-    """Equal series of calls in a row. As many after a message are needed to ignore it."""
+    """Equal series of calls in a row. The same number after a message means `ignored`."""
     interrupt_at: Annotated[int, Unit("series"), Field(ge=2)] = 5
-    """As many interrupt the agent."""
+    """At this number the agent is interrupted."""
     pause_at: Annotated[int, Unit("series"), Field(ge=2)] = 8
-    """As many pause it, and a user is asked."""
+    """At this number the sandbox is paused and an approval is requested."""
     polls: Annotated[int, Unit("series"), Field(ge=2)] = 10
     """Equal series with a poll: this number counts as `blocks`, and each further one as one more."""
 

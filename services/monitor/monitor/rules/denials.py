@@ -19,7 +19,7 @@ class DenialThresholds(Thresholds):
     """How often calls may be denied."""
 
     consecutive: Annotated[int, Unit("calls"), Field(ge=1)] = 3
-    """Denied calls in a row. As many after a message are needed to ignore it."""
+    """Denied calls in a row. The same number after a message means `ignored`."""
     total: Annotated[int, Unit("calls"), Field(ge=1)] = 20
     """Denied calls of a sandbox, also if others were permitted between."""
 

@@ -42,7 +42,7 @@ class EditThrashThresholds(Thresholds):
     """Edits of a file that each replace lines of an earlier one, without a check or a trial between. A return of its
     content to an earlier one counts as three."""
     interrupt_at: Annotated[int, Unit("edits"), Field(ge=2)] = 12
-    """As many interrupt the agent."""
+    """At this number the agent is interrupted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,11 @@ class ErrorThresholds(Thresholds):
     """How many errors are a streak."""
 
     errors: Annotated[int, Unit("errors"), Field(ge=2)] = 3
-    """Errors of the same cause. As many after a message are needed to ignore it."""
+    """Errors of the same cause. The same number after a message means `ignored`."""
     interrupt_at: Annotated[int, Unit("errors"), Field(ge=2)] = 5
-    """As many interrupt the agent."""
+    """At this number the agent is interrupted."""
     pause_at: Annotated[int, Unit("errors"), Field(ge=2)] = 8
-    """As many pause it, and a user is asked."""
+    """At this number the sandbox is paused and an approval is requested."""
     unbroken: Annotated[int, Unit("errors"), Field(ge=2)] = 8
     """Errors of any cause without a call that succeeds: this number counts as `errors`, a further one as one more."""
 

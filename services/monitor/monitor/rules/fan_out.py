@@ -23,11 +23,11 @@ class FanOutThresholds(Thresholds):
     """How often the same calls may be requested together."""
 
     batches: Annotated[int, Unit("responses"), Field(ge=2)] = 3
-    """Responses of the model with the same calls and results. As many after a message are needed to ignore it."""
+    """Responses of the model with the same calls and results. The same number after a message means `ignored`."""
     interrupt_at: Annotated[int, Unit("responses"), Field(ge=2)] = 8
-    """As many interrupt the agent."""
+    """At this number the agent is interrupted."""
     pause_at: Annotated[int, Unit("responses"), Field(ge=2)] = 12
-    """As many pause it, and a user is asked."""
+    """At this number the sandbox is paused and an approval is requested."""
     polls: Annotated[int, Unit("responses"), Field(ge=2)] = 10
     """Equal responses with a poll: this number counts as `batches`, and each further one as one more."""
 

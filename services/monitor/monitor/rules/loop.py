@@ -19,11 +19,11 @@ class LoopThresholds(Thresholds):
     """When repeated calls are a loop."""
 
     repeats: Annotated[int, Unit("calls"), SettingReference("loop_repeats"), Field(ge=2)] = 4
-    """Equal calls with equal results. As many after a message are needed to ignore it."""
+    """Equal calls with equal results. The same number after a message means `ignored`."""
     interrupt_at: Annotated[int, Unit("calls"), Field(ge=2)] = 8
-    """As many interrupt the agent."""
+    """At this number the agent is interrupted."""
     pause_at: Annotated[int, Unit("calls"), Field(ge=2)] = 12
-    """As many pause it, and a user is asked."""
+    """At this number the sandbox is paused and an approval is requested."""
     polls: Annotated[int, Unit("calls"), Field(ge=2)] = 10
     """Equal calls with equal results, if the agent waits for something: this number counts as `repeats`, a further one
     as one more."""

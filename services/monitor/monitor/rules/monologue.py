@@ -31,9 +31,9 @@ class MonologueThresholds(Thresholds):
     """When texts are a monologue."""
 
     messages: Annotated[int, Unit("messages"), Field(ge=2)] = 3
-    """Messages without a call between. As many after a message to the agent are needed to ignore it."""
+    """Messages without a call between. The same number after a message means `ignored`."""
     terminate_at: Annotated[int, Unit("messages"), Field(ge=2)] = 9
-    """As many end the sandbox."""
+    """At this number the sandbox is ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ class VariedThresholds(Thresholds):
     """How often a call may be repeated."""
 
     repeats: Annotated[int, Unit("calls"), Field(ge=2)] = 10
-    """Equal calls, each with another result than the one before. As many after a message are needed to ignore it."""
+    """Equal calls, each with another result than the one before. The same number after a message means `ignored`."""
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,8 @@ class SteeringIgnored(GuardianRule[Ignored, SteeringIgnoredThresholds]):
     reads = (MonitorInterventionDecided, MonitorInterventionOutcome)
     steps = MappingProxyType({"interrupt": "after", "pause": "after", "terminate": "after"})
     documentation = Documentation(
-        condition="the agent has received an intervention, and its pattern was there again as often as its rule "
-        "requires for `ignored`, `after` times in a row: the next step of that rule",
+        condition="`after` consecutive interventions against one pattern had the outcome `ignored`: the next step of "
+        "that pattern's rule is taken",
         avoids="what the agent did before it received the message: only later events count",
         source="agents that continued through hundreds of warnings without a further step",
     )

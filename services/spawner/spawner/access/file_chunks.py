@@ -7,12 +7,20 @@ import nats.js.errors
 from nats.js.api import RawStreamMsg
 
 from sandherd.bus.connection import Bus, PublishFailedError, PublishRefusedError
+from sandherd.bus.errors import NoResponderError, RefusedError, RequestTimeoutError
 from sandherd.bus.kv import next_unchanging_on
 from sandherd.contracts.chunks import CHUNK_BYTES, index_of, message_id
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.headers import LIFETIME, MESSAGE_ID
 from sandherd.contracts.names import SANDBOX_PREFIX
-from sandherd.contracts.requests import ArtifactPiece, ChunkStored, DownloadChunk, Fetch, UploadChunk
+from sandherd.contracts.requests import (
+    ArtifactPiece,
+    ChunkStored,
+    DownloadChunk,
+    Fetch,
+    ReadStoredArtifact,
+    UploadChunk,
+)
 from sandherd.contracts.subjects import ARTIFACT
 from sandherd.service.service import IncomingRequest
 from sandherd.telemetry.meters import Meters
@@ -26,6 +34,10 @@ LIFE: Final = "3600s"
 TASK_LIFE: Final = "604800s"
 """The same for a task's work, as long as the stream stores anything. It is deleted with the task's record, when the
 task is rejected, and about an hour after the upload if there is no record (`tasks.unsubmitted_uploads`)."""
+
+
+_IN_STORE: Final = 1 << 52
+"""Added to the index of a chunk of the artifact store. No stream has as many messages, and JSON numbers are exact."""
 
 
 class FileChunks:
@@ -90,13 +102,35 @@ class FileChunks:
         return chunk
 
     async def _next(self, project: str, sandbox: str, artifact: str, after: int) -> ArtifactPiece | None:
-        """The chunk after this sequence; None if there is no such artifact. Raises `ContractError` at its end."""
+        """The chunk after this sequence; None if there is no such artifact. Raises `ContractError` at its end.
+
+        What the stream no longer has is in the artifact store, if there is one; its chunks have sequences above all of
+        the stream. A transfer that began with the stream then gets some chunks twice.
+        """
         subject = _subject(project, sandbox, artifact)
-        if found := await self._find(subject, after + 1):
+        if after < _IN_STORE and (found := await self._find(subject, after + 1)):
             return _read_chunk(found, artifact)
-        if after and await self._find(subject, 1):
+        if stored := await self._find_stored(project, sandbox, artifact, max(0, after - _IN_STORE)):
+            return stored
+        if after and (after > _IN_STORE or await self._find(subject, 1)):
             raise refusals.error_of(refusals.no_further_chunk(sandbox, artifact, after))
         return None
+
+    async def _find_stored(self, project: str, owner: str, artifact: str, index: int) -> ArtifactPiece | None:
+        """A chunk in the artifact store; None if it has none, or if no event-ingest runs. Raises `ContractError`."""
+        try:
+            piece = await self._bus.ask(ReadStoredArtifact(owner=owner, artifact=artifact, index=index), project)
+        except NoResponderError:
+            return None
+        except RefusedError as error:
+            if error.problem.code is Code.NOT_FOUND:
+                return None
+            raise refusals.error_of(error.problem) from error
+        except RequestTimeoutError as error:
+            raise ContractError(
+                Code.UNAVAILABLE, f"event-ingest did not return this chunk: {error}", remedy="repeat the request"
+            ) from error
+        return piece.model_copy(update={"after": _IN_STORE + piece.after})
 
     async def _find(self, subject: str, first: int) -> RawStreamMsg | None:
         try:

@@ -1,4 +1,4 @@
-"""Carries out what is to be done about branches: adds commits of sandboxes, pushes, deletes. One step at a time.
+"""Runs the steps that are due for branches: add a sandbox's commits, push, delete, merge on trial.
 
 Each step is written to the branch's record when it is done, so that it can be repeated after a crash at any moment.
 """
@@ -38,7 +38,7 @@ _PROJECT_AT_ONCE: Final = 2
 _LEASE_CHECK: Final = 1.0
 """How often it is checked whether the lease was acquired anew, in seconds."""
 _ABANDONED: Final = timedelta(days=1)
-"""No step takes as long: a scratch folder of this age is what a killed spawner left."""
+"""The age from which a scratch folder is removed: no step takes as long, so a killed spawner left it."""
 _RETRY: Final = Backoff(1.0, 120.0, jitter=0.5)
 _MAX_DIFF: Final = 16 * 1024 * 1024
 """Maximum bytes of a diff that is stored."""
@@ -46,7 +46,7 @@ _log: Final = logs.get("branches")
 
 
 class BranchWorkflow:
-    """Runs while it holds the lease. Branches are handled several at once, the steps of one in their order."""
+    """Runs while it holds the lease. It handles several branches concurrently, and the steps of each in order."""
 
     def __init__(
         self, live: LiveState, lease: Lease, mirrors: Mirrors, artifacts: BranchArtifacts, approval: Sequence[str],
@@ -68,7 +68,7 @@ class BranchWorkflow:
         await run_until_first(self._find(), self._queue.run())
 
     async def _find(self) -> None:
-        """Whenever the lease is acquired: what the previous holder has not finished, and all that is due."""
+        """Each time the lease is acquired, queue every branch, with what the previous holder has not finished."""
         fence = 0
         while True:
             await self._lease.wait_held()
@@ -92,7 +92,7 @@ class BranchWorkflow:
         return await all_steps(key, self._step, _log, (GitError,), self._delayed)
 
     async def _delayed(self, key: str, error: Exception) -> None:
-        """Have the branch show why what is due is not done yet."""
+        """Write into the branch's record why its step was delayed."""
         if isinstance(error, GitError):
             await self._change(key, partial(decisions.delayed, reason=str(error), now=self._live.now()))
 
@@ -126,7 +126,7 @@ class BranchWorkflow:
     async def _add(self, record: BranchRecord, commits: ReceivedCommits) -> Decide:
         """Check a bundle and add it to the branch in the mirror.
 
-        Faults of the bundle itself refuse it, and that the branch can't be restored any more.
+        A fault of the bundle refuses it, and so does a branch that can't be restored any more.
         """
         now = self._live.now()
         try:
@@ -161,7 +161,7 @@ class BranchWorkflow:
         )  # fmt: skip
 
     async def _restored(self, record: BranchRecord) -> Mirror:
-        """The mirror with the branch. Raises `GitError`: no fault of this is one of the commits to be added."""
+        """The mirror with the branch. Raises `GitError`, which says nothing about the commits that are to be added."""
         try:
             return await self._mirrors.with_branch(record)
         except GitError as error:
@@ -184,7 +184,7 @@ class BranchWorkflow:
     async def _signed(
         self, mirror: Mirror, record: BranchRecord, commits: ReceivedCommits, commit: str
     ) -> SignedCommits | None:
-        """The bundle of a branch that has another commit than its sandbox, or that was pushed by it; else None."""
+        """A new bundle, if signing has changed the commit, or if the sandbox sent a part of the commits; else None."""
         if commit == commits.commit and not commits.partial:
             return None
         with self._mirrors.scratch() as folder:

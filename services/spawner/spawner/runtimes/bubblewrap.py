@@ -1,8 +1,8 @@
 """Builds the bubblewrap command line of one sandbox.
 
-A sandbox has its own namespaces (user, pid, mount, ipc, uts, network), the host's programs read-only, a temporary
-directory, and its own directories. Nothing else of the host is visible. `network` decides what it reaches over the
-network.
+A sandbox has its own user, pid, mount, ipc and uts namespaces, and a network namespace unless it shares the host's
+network. It sees the host's programs read-only, a temporary directory, and its own directories; nothing else of the
+host. `spawner.runtimes.network` decides which addresses it reaches.
 """
 
 import importlib.util
@@ -51,7 +51,9 @@ class Host:
     python: tuple[str, ...]
     """The interpreter, its packages, and source trees of editable installs."""
     masked: tuple[str, ...]
+    """Files of `/proc` that are replaced by `/dev/null`."""
     read_only: tuple[str, ...]
+    """Entries of `/proc` that are mounted read-only."""
     hidden: tuple[str, ...]
     """Paths below one of the others that must not be visible."""
     toolchains: Path | None = None
@@ -75,9 +77,9 @@ def find_host(
 
 
 def kernel_switches(proc: Path) -> tuple[str, ...]:
-    """The entries of `/proc`, except processes, with files that their owner may write.
+    """The entries of `/proc`, except processes, that have files with a write permission of their owner.
 
-    That owner is the host's root in any namespace: a sandbox started by root could set the host's `core_pattern`.
+    The owner is the host's root in any namespace: a sandbox started by root could set the host's `core_pattern`.
     Bubblewrap covers such a directory only if `access(2)` reports it as writable, which `/proc/sys` is not although
     files in it are (tested with 0.11.0 on Linux 6.18).
     """
@@ -163,11 +165,11 @@ def argv(
     nested: bool = False,
     gate: int | None = None,
 ) -> list[str]:
-    """The command line of bubblewrap that runs `command`. It writes its namespaces to descriptor `info`.
+    """The command line of bubblewrap that runs `command`.
 
-    `shown`: further directories of the host, read-only, by their names in `INSIDE`. `nested`: processes inside may
-    create user namespaces. With a `gate` the sandbox has a network namespace, and starts when that descriptor becomes
-    readable.
+    `info`: the descriptor to which it writes the ids of its namespaces. `shown`: more directories of the host to mount
+    read-only, by their names in `INSIDE`. `nested`: processes inside may create user namespaces. `gate`: the sandbox
+    has a network namespace of its own, and starts when this descriptor becomes readable.
     """
     return [
         sources.program(str(host.bwrap)),

@@ -16,9 +16,10 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store as Client
 
-from event_ingest.archive.errors import ArchiveError, ArchiveFault
-from event_ingest.archive.s3_place import S3Place
-from event_ingest.archive.upload import PART_BYTES, Content, Upload
+from event_ingest.storage.errors import StorageError, StorageFault
+from event_ingest.storage.files import NewFile
+from event_ingest.storage.s3_place import S3Place
+from event_ingest.storage.upload import PART_BYTES, Content, Upload
 
 _BUFFER_BYTES: Final = 4 * 1024 * 1024
 """How much of an object is read at least with one request."""
@@ -32,7 +33,7 @@ _DENIED: Final = frozenset({"401", "403"})
 
 
 class Bucket:
-    """A part of a bucket; names of objects are relative to it. Its methods block, and raise `ArchiveError`."""
+    """A part of a bucket; names of objects are relative to it. Its methods block, and raise `StorageError`."""
 
     def __init__(self, place: S3Place) -> None:
         self._place = place
@@ -54,8 +55,8 @@ class Bucket:
         try:
             with self._errors(key):
                 return bytes(obstore.get(self._client, key).bytes())
-        except ArchiveError as error:
-            if error.fault is ArchiveFault.MISSING:
+        except StorageError as error:
+            if error.fault is StorageFault.MISSING:
                 return None
             raise
 
@@ -69,6 +70,12 @@ class Bucket:
         """The bytes of an object from one to before another."""
         with self._errors(key):
             return memoryview(obstore.get_range(self._client, key, start=start, end=end))
+
+    @contextmanager
+    def created(self, key: str) -> Iterator[NewFile]:
+        """A new object to be written, which exists once the block has ended without an error."""
+        with self.uploading(key) as upload:
+            yield NewFile(upload, key)
 
     @contextmanager
     def uploading(self, key: str) -> Iterator[Upload]:
@@ -153,17 +160,17 @@ def _connect(place: S3Place) -> Client:
     )
 
 
-def _described(error: Exception, what: str, url: str) -> ArchiveError:
+def _described(error: Exception, what: str, url: str) -> StorageError:
     """An error of obstore, by the store's code and status: its own text has requests and replies, and is not logged."""
     text = str(error)
     code, status = _first(_CODE, text), _first(_STATUS, text)
     if isinstance(error, FileNotFoundError) and code != "NoSuchBucket":
-        return ArchiveError(ArchiveFault.MISSING, f"the archive has no {what}")
+        return StorageError(StorageFault.MISSING, f"there is no {what}")
     reason = code or status or _first(_KIND, text) or type(error).__name__
     if _FULL & {code, status}:
-        return ArchiveError(ArchiveFault.FULL, f"the archive has no space for {what} ({reason})")
-    fault = ArchiveFault.DENIED if status in _DENIED else ArchiveFault.UNREACHABLE
-    return ArchiveError(fault, f"{what} can't be written or read in {url}: {reason}")
+        return StorageError(StorageFault.FULL, f"there is no space for {what} ({reason})")
+    fault = StorageFault.DENIED if status in _DENIED else StorageFault.UNREACHABLE
+    return StorageError(fault, f"{what} can't be written or read in {url}: {reason}")
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str | None:

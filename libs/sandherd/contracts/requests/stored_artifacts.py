@@ -1,0 +1,21 @@
+"""A request between services: artifacts that are in the artifact store, and no longer in their stream."""
+
+from typing import ClassVar
+
+from pydantic import BaseModel
+
+from sandherd.contracts.model import Count
+from sandherd.contracts.names import SafeName
+from sandherd.contracts.requests.access import ArtifactPiece
+from sandherd.contracts.requests.base import Request
+
+
+class ReadStoredArtifact(Request[ArtifactPiece]):
+    """Return a piece of an artifact from the artifact store; `after` of the reply is the index of the next."""
+
+    Answer: ClassVar[type[BaseModel]] = ArtifactPiece
+    type: ClassVar[str] = "event-ingest.stored_artifact"
+    owner: SafeName
+    """The sandbox or task."""
+    artifact: SafeName
+    index: Count = 0

@@ -1,0 +1,28 @@
+"""A row of the table of log messages."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LogMessage:
+    """One message. `fix`: what an operator does about it; empty if nothing has to be done."""
+
+    level: str
+    text: str
+    meaning: str
+    fix: str = ""
+
+
+def info(text: str, meaning: str) -> LogMessage:
+    """A message that needs no attention."""
+    return LogMessage("info", text, meaning)
+
+
+def warning(text: str, meaning: str, fix: str = "") -> LogMessage:
+    """A message about something that may have to be done."""
+    return LogMessage("warning", text, meaning, fix)
+
+
+def error(text: str, meaning: str, fix: str) -> LogMessage:
+    """A message about something that has to be done."""
+    return LogMessage("error", text, meaning, fix)

@@ -1,0 +1,48 @@
+"""`stored_artifact`, which the spawner requests: pieces of artifacts that their stream no longer has."""
+
+import asyncio
+from typing import Any, Final
+
+from event_ingest.artifacts.content_store import ContentStore
+from event_ingest.database import Database
+from event_ingest.storage.errors import StorageError, StorageFault
+from sandherd.contracts.chunks import chunk_count
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.requests import ArtifactPiece, ReadStoredArtifact
+from sandherd.service.service import IncomingRequest
+
+_FIND: Final = """
+select sha256, c.size, encrypted from artifacts a join artifact_contents c using (project, sha256)
+where project = $1 and owner = $2 and artifact = $3 order by a.referred_at desc limit 1
+"""
+
+
+class StoredArtifacts:
+    """Reads pieces of artifacts from the artifact store."""
+
+    def __init__(self, database: Database, store: ContentStore | None) -> None:
+        self._database = database
+        self._store = store
+
+    async def read(self, incoming: IncomingRequest[ReadStoredArtifact]) -> ArtifactPiece:
+        """The piece. Raises `ContractError` (`not_found` if the store does not have it, `unavailable`, `conflict`)."""
+        request = incoming.request
+        row: Any = None
+        if self._store is not None:
+            async with self._database.reading() as connection:
+                row = await connection.fetchrow(_FIND, incoming.project, request.owner, request.artifact)
+        if self._store is None or row is None or request.index >= chunk_count(row["size"]):
+            text = f"the artifact store has no piece {request.index} of {request.artifact}"
+            raise ContractError(Code.NOT_FOUND, text, field="artifact")
+        content = incoming.project, row["sha256"], request.index, row["size"]
+        try:
+            data = await asyncio.to_thread(self._store.read_piece, *content, encrypted=row["encrypted"])
+        except StorageError as error:
+            raise _refused(error) from error
+        return ArtifactPiece(data=data, index=request.index, after=request.index + 1)
+
+
+def _refused(error: StorageError) -> ContractError:
+    absent = error.fault in (StorageFault.UNREACHABLE, StorageFault.DENIED)
+    text, _, remedy = str(error).partition("; ")
+    return ContractError(Code.UNAVAILABLE if absent else Code.CONFLICT, text, remedy=remedy)
