@@ -44,9 +44,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "More messages of a kind arrived than this process handles; requesters repeat theirs.",
             "See which sandbox or client publishes most: `sandherd doctor`.",
         ),
-        _error(
-            "broker denied permission", "The credential permits no such subject, or a reply is late (`_R_…`).", _RENEW
-        ),
+        _error("broker denied permission", "No permission for the subject, or a late reply (`_R_…`).", _RENEW),
         _error("broker connection closed permanently", "It refused further connections; the process ends.", _BROKER),
         _warning("connection not drained, closing", "Messages in transit at the end are redelivered."),
         _warning("connection not closed, aborting", "What was written last may not have reached the broker."),
@@ -233,9 +231,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("late event ignored", "An event of an attempt that had ended changed nothing."),
         _info("agent shut down", "The worker published its last event."),
         _warning("transition refused", "An event does not apply to the record's state; the record is unchanged."),
-        _warning(
-            "event not published, stays in outbox", "The stream is full; the event stays in the record's outbox.", _FULL
-        ),
+        _warning("event not published, stays in outbox", "The stream is full; it is retried.", _FULL),
         _error("record unreadable", "An invalid record is ignored.", "Restore it, or delete its key."),
         _warning("watch failed, restarting", "The index of records is read again.", _BROKER),
         _info("record not deleted", "It is deleted at the next sweep."),
@@ -254,13 +250,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("pool not filled, retrying", "The pool has fewer sandboxes than configured.", _BROKER),
         _warning("sandbox not created, retrying", "The runtime refused for now; the spawner retries.", _RUNTIME),
         _error("sandbox not created", "The runtime refused; the attempt has failed.", _RUNTIME),
-        _warning(
-            "recovering sandbox", "A worker ended before it had published all events: another one is started for them."
-        ),
+        _warning("recovering sandbox", "A worker ended before it had published all events; another one is started."),
         _warning("sandbox lost", "A sandbox no longer exists; its task is retried if its policy allows."),
         _error(
             "sandbox ended with undelivered events",
-            "It is quarantined, and publishing them is retried every ten minutes.",
+            "It is quarantined, and retried.",
             _RUNTIME,
         ),
         _error("sandbox unchanged after a step, retrying", "The runtime did not do what it confirmed.", _RUNTIME),

@@ -165,11 +165,10 @@ def argv(
     nested: bool = False,
     gate: int | None = None,
 ) -> list[str]:
-    """The command line of bubblewrap that runs `command`.
+    """The command line of bubblewrap. `info`: the descriptor to which it writes the ids of its namespaces.
 
-    `info`: the descriptor to which it writes the ids of its namespaces. `shown`: more directories of the host to mount
-    read-only, by their names in `INSIDE`. `nested`: processes inside may create user namespaces. `gate`: the sandbox
-    has a network namespace of its own, and starts when this descriptor becomes readable.
+    `shown`: more directories of the host, mounted read-only by their names in `INSIDE`. `nested`: processes inside may
+    create user namespaces. `gate`: it has a network namespace, and starts when this descriptor is readable.
     """
     return [
         sources.program(str(host.bwrap)),
