@@ -9,6 +9,7 @@ import pytest
 from sandherd.cli import artifact_output
 from sandherd.client import HerdError
 from sandherd.client.artifacts import EventArtifact
+from sandherd.contracts.artifact_references import artifact_references
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.tools import AgentToolUse
 from sandherd.contracts.names import created_at, new_name

@@ -1,8 +1,7 @@
 """Builds the bubblewrap command line of one sandbox.
 
 A sandbox has its own user, pid, mount, ipc and uts namespaces, and a network namespace unless it shares the host's
-network. It sees the host's programs read-only, a temporary directory, and its own directories; nothing else of the
-host. `spawner.runtimes.network` decides which addresses it reaches.
+network. It sees the host's programs read-only, a temporary directory, and its own directories.
 """
 
 import importlib.util
