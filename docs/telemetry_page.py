@@ -7,7 +7,8 @@ from pages import EMPTY, Row, code, page, table
 
 from sandherd.telemetry.fields import ALWAYS, FIELDS, Field
 from sandherd.telemetry.labels import OTHER, Label
-from sandherd.telemetry.messages import MESSAGES, LogMessage
+from sandherd.telemetry.log_message import LogMessage
+from sandherd.telemetry.messages import MESSAGES
 from sandherd.telemetry.metrics import BORROWED, GROUPS, METRICS, Metric
 from sandherd.telemetry.spans import SPANS, Attribute, SpanRow
 
