@@ -116,9 +116,13 @@ REFUSED = {
         "10.0.0.0/8@0",
         "10.0.0.0/8@65536",
         "::g/8",
+        ":::",
+        "1::2::3",
+        "10.0.0.1/8@443",
     ],
-    "kubernetes_ingress": ["bad value", "Team", "team/=x", "10.0.0.256"],
-    "daytona_allowed_networks": ["everywhere", "10.0.0.0/33"],
+    "kubernetes_ingress": ["bad value", "Team", "team/=x", "10.0.0.256", "10.1.0.0/15"],
+    "daytona_allowed_networks": ["everywhere", "10.0.0.0/33", "10.0.0.1/8"],
+    "branch_prefixes": ["Bug", "a" * 31],
 }
 
 
@@ -128,6 +132,42 @@ def test_what_the_settings_refuse_the_chart_refuses(name: str, text: str) -> Non
     with pytest.raises(ContractError):
         load({name: [text]}, {})
     assert f"settings.{name}.0" in refusal({"settings": {name: [text]}})
+
+
+MOUNT = {"source": "/srv/models", "target": "/models"}
+TOGETHER: list[tuple[Json, str]] = [
+    ({"profiles": {"Big one": {}}}, "settings.profiles"),
+    ({"kubernetes_placements": {"Big one": {}}}, "settings.kubernetes_placements"),
+    ({"branch_prefixes": ["feature", "fix=bug"]}, "settings.branch_prefixes"),
+    ({"branch_prefixes": ["fix=bug", "fix=error"]}, "settings.branch_prefixes"),
+    ({"profiles": {"big": {"mounts": [MOUNT]}}}, "settings.profiles.big.mounts"),
+    ({"profiles": {"big": {"mounts": [MOUNT]}}, "sandbox_mounts": ["/srv/mod"]}, "settings.profiles.big.mounts"),
+    ({"profiles": {"big": {"mounts": [MOUNT | {"source": "cache"}]}}, "sandbox_mounts": ["/cache"]}, "big.mounts"),
+    ({"merge_policy": "when_permitted"}, "settings.merge_policy"),
+]
+
+
+@pytest.mark.parametrize(("settings", "where"), TOGETHER, ids=[json.dumps(settings)[:60] for settings, _ in TOGETHER])
+def test_what_the_settings_refuse_together_the_chart_refuses(settings: Json, where: str) -> None:
+    """Names of profiles, and values that depend on others."""
+    with pytest.raises(ContractError):
+        load(settings, {})
+    assert where in refusal({"settings": settings})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"branch_prefixes": ["fix=bug|error", "feature"], "profiles": {"big": {}}},
+        {"profiles": {"big": {"mounts": [MOUNT]}}, "sandbox_mounts": ["/srv"]},
+        {"profiles": {"big": {"mounts": [MOUNT | {"source": "cache"}]}}, "sandbox_mounts": ["/srv", "cache"]},
+        {"kubernetes_ingress": ["10.2.0.0/15", "255.255.255.255", "2001:db8::1", "::ffff:10.0.0.1", "::/0"]},
+    ],
+)
+def test_what_the_settings_take_together_the_chart_takes(settings: Json) -> None:
+    """Values that are close to those that are refused."""
+    load(settings, {})
+    assert asked({"settings": settings}).returncode == 0
 
 
 @pytest.mark.parametrize("text", ["llm", "llm/app=gateway@8080", "10.0.0.0/8@443", "203.0.113.7", "2001:db8::/32@443"])
