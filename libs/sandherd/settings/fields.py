@@ -90,8 +90,8 @@ _IPV6: Final = "|".join(
     [f"({_GROUP}:){{7}}{_GROUP}", f"({_GROUP}:){{6}}{_IPV4}", *(_shortened(before) for before in range(8))]
 )
 NETWORK: Final = rf"({_IPV4}(/(3[0-2]|[12]?[0-9]))?|({_IPV6})(/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))?)"
-"""The form of an address or a network, for schemas. That it has no host bits is checked by `ipaddress`, and by the chart
-for IPv4."""
+"""The form of an address or a network, for schemas. That it has no host bits is checked by `ipaddress`, and for IPv4 by
+the chart."""
 
 
 def schema_of(pattern: str) -> WithJsonSchema:

@@ -29,7 +29,7 @@ class PodCreation:
         self._worker = worker
 
     async def make(self, spec: BoxSpec) -> Box:
-        """Create the box and start its program. Raises `ProviderError`, also for a box that its cluster has ended since."""
+        """Create the box and start its program. Raises `ProviderError`, also if its cluster has ended it."""
         box = await self._placed(spec)
         if box.runs:
             return box
