@@ -36,11 +36,11 @@ class PodCreation:
         pod = await self._until_running(spec.name, box)
         life = await self._set_up(spec, states.ended(pod) + 1)
         await self._objects.note(spec.name, {BEGUN: str(life)})
-        sandbox, pod = await self._objects.read(spec.name)
-        made = states.of(sandbox, pod)
+        objects = await self._objects.read(spec.name)
+        made = states.of(*objects)
         if made is None:
             raise ProviderError(ProviderFault.NOT_FOUND, f"kubernetes: {spec.name} was removed during its creation")
-        _refuse_ended(made, sandbox, pod)
+        _refuse_ended(made, *objects)
         return made
 
     async def _placed(self, spec: BoxSpec) -> Box:
