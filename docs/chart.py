@@ -12,6 +12,7 @@ from sandherd.contracts import schemas
 from sandherd.contracts.names import SAFE_NAME_PATTERN
 from sandherd.contracts.streams import CONSUMERS
 from sandherd.settings import CONFIG_VARIABLE, Settings, environment_names
+from sandherd.settings.repositories import LONGEST_PREFIX
 from spawner.runtimes.kubernetes import manifests, rbac
 
 Json = dict[str, Any]
@@ -92,6 +93,7 @@ def facts() -> Json:
             for service in SERVICES
         },
         "migrations": _MIGRATIONS,
+        "longest_branch_prefix": LONGEST_PREFIX,
     }
 
 
@@ -145,6 +147,8 @@ def _plain(given: Any) -> Any:
     rest = [one for one in given.get("anyOf", ()) if one != {"type": "null"}]
     if len(rest) == 1:
         given = {**rest[0], **{key: value for key, value in given.items() if key != "anyOf"}}
+    if "patternProperties" in given:  # the keys are names of this form, and nothing else
+        given = {"additionalProperties": False, **given}
     return {
         key: {name: _plain(one) for name, one in value.items()} if key in _BY_NAME else _plain(value)
         for key, value in given.items()

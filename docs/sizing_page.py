@@ -69,8 +69,9 @@ The agent's memory is additional, and the larger part: [harnesses.md](harnesses.
 """
 KUBERNETES: Final = """\
 An idle or working sandbox of `kubernetes` causes no periodic requests to the API server: each spawner follows all pods
-by one watch, and all Sandboxes by another if sandboxes are created as such, and renews a watch every {minutes} minutes
-({renewals:g} requests/min each, whatever the number of sandboxes). Requests are made for what happens to a
+of a namespace by one watch, and all Sandboxes there by another if sandboxes are created as such, and renews a watch
+every {minutes} minutes ({renewals:g} requests/min each, whatever the number of sandboxes). A project with a namespace
+of its own adds the watches of that namespace. Requests are made for what happens to a
 sandbox: its creation, commands, its end. Once a watch has failed, until the next one has sent a message, the spawner
 reads each sandbox and lists all of them at every check (`SANDHERD_CHECK_INTERVAL`) instead. An API server that becomes
 silent without closing the connection is noticed after {stale:g} s at most; until then a sandbox is shown as it was.

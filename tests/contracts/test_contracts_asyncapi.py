@@ -12,6 +12,7 @@ from faststream.specification.asyncapi.v3_0_0.schema import ApplicationSchema
 from sandherd.contracts import asyncapi
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.field_meanings import MEANINGS
+from sandherd.contracts.monitor_rules import RULES
 from sandherd.contracts.schemas import json_schemas, published_models
 from sandherd.contracts.subjects import TABLE, Subject
 
@@ -108,3 +109,12 @@ def test_every_field_of_every_event_is_described() -> None:
     assert [key for key, part in fields.items() if not part.get("description", "").strip()] == []
     texts = {part["description"] for part in fields.values()}
     assert {name for name, text in MEANINGS.items() if text not in texts} == set()
+
+
+def test_the_field_of_a_rule_lists_every_rule() -> None:
+    """In the schema of each event that names one: a rule that is added is in it."""
+    schemas = json_schemas()
+    naming = [name for name, model in EVENTS.items() if "rule" in model.model_fields]
+    found = [schemas[name]["properties"]["rule"]["description"] for name in naming]
+    assert len(found) > 5
+    assert {text for text in found for row in RULES if f"`{row.name}`" not in text} == set()

@@ -73,11 +73,25 @@ NONE: Final = BeforeValidator(lambda value: [] if value in ("none", "") else val
 """Accepts `none` and an empty text for no names, where the default has some."""
 
 _OCTET: Final = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-NETWORK: Final = (
-    rf"({_OCTET}(\.{_OCTET}){{3}}(/(3[0-2]|[12]?[0-9]))?"
-    r"|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))?)"
+_IPV4: Final = rf"{_OCTET}(\.{_OCTET}){{3}}"
+_GROUP: Final = "[0-9a-fA-F]{1,4}"
+
+
+def _shortened(before: int) -> str:
+    """IPv6 addresses with `::` behind this number of groups: it stands for one group or more."""
+    begin = f"{_GROUP}(:{_GROUP}){{{before - 1}}}" if before else ""
+    after = 7 - before
+    rest = [f"({_GROUP}:){{0,{after - 1}}}{_GROUP}"] if after else []
+    rest += [f"({_GROUP}:){{0,{after - 2}}}{_IPV4}"] if after > 1 else []
+    return f"{begin}::({'|'.join(rest)})?" if rest else f"{begin}::"
+
+
+_IPV6: Final = "|".join(
+    [f"({_GROUP}:){{7}}{_GROUP}", f"({_GROUP}:){{6}}{_IPV4}", *(_shortened(before) for before in range(8))]
 )
-"""The form of an address or a network, for schemas; that it has no host bits is checked by `ipaddress` only."""
+NETWORK: Final = rf"({_IPV4}(/(3[0-2]|[12]?[0-9]))?|({_IPV6})(/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))?)"
+"""The form of an address or a network, for schemas. That it has no host bits is checked by `ipaddress`, and for IPv4 by
+the chart."""
 
 
 def schema_of(pattern: str) -> WithJsonSchema:

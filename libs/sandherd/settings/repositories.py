@@ -56,7 +56,7 @@ BRANCH_PREFIXES: Final = (
     "chore=chore|bump|upgrade|dependencies|rename|reformat|lint|cleanup|typo|docs",
     "feature",
 )
-_LONGEST_PREFIX: Final = 30
+LONGEST_PREFIX: Final = 30
 """Half of a branch's name."""
 
 
@@ -150,6 +150,6 @@ class RepositorySettings(BaseModel):
             raise ValueError("only the last prefix may have no words: those after it would have no effect")
         if len(set(prefixes)) < len(prefixes):
             raise ValueError("a prefix is listed twice; list its words together")
-        if any(len(prefix) > _LONGEST_PREFIX for prefix in prefixes):
-            raise ValueError(f"a prefix may have {_LONGEST_PREFIX} characters")
+        if any(len(prefix) > LONGEST_PREFIX for prefix in prefixes):
+            raise ValueError(f"a prefix may have {LONGEST_PREFIX} characters")
         return entries

@@ -43,14 +43,14 @@ def test_ingress_has_tls_or_is_refused() -> None:
 
 
 def test_policy_and_scaling_are_the_gateways() -> None:
-    """Its API port is open to the named peers; with scaling, the Deployment has no number of replicas of its own."""
+    """Its API port is open to the named peers; with scaling, the Deployment begins with the least replicas."""
     peers = [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}]
     objects = rendered({"gateway": {"from": peers, "autoscaling": {"enabled": True, "min": 3, "max": 9, "cpu": 50}}})
     (rule,) = called(objects, "NetworkPolicy", "api")["spec"]["ingress"]
     assert (rule["from"], rule["ports"]) == (peers, [{"protocol": "TCP", "port": "api"}])
     scaler = called(objects, "HorizontalPodAutoscaler", "gateway")["spec"]
     assert (scaler["minReplicas"], scaler["maxReplicas"]) == (3, 9)
-    assert "replicas" not in called(objects, "Deployment", "gateway")["spec"]
+    assert called(objects, "Deployment", "gateway")["spec"]["replicas"] == 3
     assert called(objects, "Deployment", "monitor")["spec"]["replicas"] == 2
     assert "more than max" in refusal({"gateway": {"autoscaling": {"enabled": True, "min": 9, "max": 3, "cpu": 50}}})
 

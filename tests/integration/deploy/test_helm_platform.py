@@ -191,20 +191,27 @@ def kept(release: str) -> set[tuple[str, str]]:
     }
 
 
+SCALING: dict[str, Json] = {
+    "spawner": {"autoscaling": KEDA},
+    "gateway": {"gateway": {"autoscaling": {"enabled": True, "min": 2, "max": 6, "cpu": 70}}},
+}
+
+
+@pytest.mark.parametrize("service", SCALING)
 @pytest.mark.parametrize(("live", "expected"), [(None, 2), (1, 2), (6, 6)])
-def test_scaling_never_lowers_the_replicas_that_there_are(live: int | None, expected: int) -> None:
+def test_scaling_never_lowers_the_replicas_that_there_are(service: str, live: int | None, expected: int) -> None:
     """The real helm asks a cluster for them, and begins with `min` where there is none."""
     with Cluster() as cluster:
         cluster.api.open_to_all = True
         if live is not None:
             kind = {"apiVersion": "apps/v1", "kind": "Deployment"}
-            body: Json = kind | {"metadata": {"name": f"{PODS}-spawner"}, "spec": {"replicas": live}}
+            body: Json = kind | {"metadata": {"name": f"{PODS}-{service}"}, "spec": {"replicas": live}}
             cluster.now(lambda: cluster.store.create("deployments", NAMESPACE, body))
-        given = json.dumps(merged(GIVEN, {"autoscaling": KEDA}))
+        given = json.dumps(merged(GIVEN, SCALING[service]))
         where = ["--namespace", NAMESPACE, "--kubeconfig", str(cluster.kubeconfig), "--values", "-"]
         done = helm("template", RELEASE, str(CHART), "--dry-run=server", *where, said=given)
     assert done.returncode == 0, done.stderr
-    assert replicas(done.stdout)[f"{PODS}-spawner"] == expected
+    assert replicas(done.stdout)[f"{PODS}-{service}"] == expected
 
 
 def replicas(text: str) -> dict[str, Any]:

@@ -9,8 +9,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from sandherd.contracts.errors import ContractError
-from sandherd.settings import environment_names, load
+from sandherd.settings import environment_names
 from tests.integration.deploy.charts import (
     CHART,
     GIVEN,
@@ -106,42 +105,6 @@ def test_what_can_not_work_is_refused(values: Json, where: str, what: str) -> No
     said = refusal(values)
     line = next((line for line in said.splitlines() if where in line), "")
     assert what in line, said
-
-
-REFUSED = {
-    "kubernetes_egress": [
-        "llm/app",
-        "llm/app=gateway@http",
-        "10.0.0.0/33",
-        "10.0.0.0/8@0",
-        "10.0.0.0/8@65536",
-        "::g/8",
-    ],
-    "kubernetes_ingress": ["bad value", "Team", "team/=x", "10.0.0.256"],
-    "daytona_allowed_networks": ["everywhere", "10.0.0.0/33"],
-}
-
-
-@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in REFUSED.items() for text in texts])
-def test_what_the_settings_refuse_the_chart_refuses(name: str, text: str) -> None:
-    """Else a service would find it out when it starts, in a pod that is restarted again and again."""
-    with pytest.raises(ContractError):
-        load({name: [text]}, {})
-    assert f"settings.{name}.0" in refusal({"settings": {name: [text]}})
-
-
-@pytest.mark.parametrize("text", ["llm", "llm/app=gateway@8080", "10.0.0.0/8@443", "203.0.113.7", "2001:db8::/32@443"])
-def test_what_the_settings_take_the_chart_takes(text: str) -> None:
-    """And it is rendered as it was given."""
-    load({"kubernetes_egress": [text]}, {})
-    assert asked({"settings": {"kubernetes_egress": [text]}}).returncode == 0
-
-
-def test_a_number_that_only_the_settings_know_is_refused() -> None:
-    """As a size of the Runtime API."""
-    with pytest.raises(ContractError):
-        load({"remote_resource_factor": 3}, {})
-    assert "settings.remote_resource_factor" in refusal({"settings": {"remote_resource_factor": 3}})
 
 
 def test_a_handful_of_values_is_enough() -> None:

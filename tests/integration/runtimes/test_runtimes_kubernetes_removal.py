@@ -1,6 +1,6 @@
 """The removal of boxes whose objects something else holds: it takes as long as that does, and nobody is misled."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import partial
 
 import pytest
@@ -90,6 +90,23 @@ async def test_a_box_that_its_cluster_has_ended_is_not_created_with_success(clus
     spec = pods.spec()
     await pods.provider.create(spec)
     await cluster.later(cluster.kubelet.evict(pod_of(cluster, spec.name), "Evicted", "low on memory"))
+    with pytest.raises(ProviderError, match=r"evicted.*low on memory") as caught:
+        await pods.provider.create(spec)
+    assert caught.value.fault is ProviderFault.NOT_FOUND
+
+
+async def test_box_that_its_cluster_ends_during_its_creation_is_not_created_with_success(
+    cluster: Cluster, pods: Boxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if its program had begun by then: the caller gets the reason instead of a failed box."""
+    spec = pods.spec()
+    begin = objects.Objects.note
+
+    async def evicted(self: objects.Objects, name: str, notes: Mapping[str, str]) -> None:
+        await begin(self, name, notes)
+        await cluster.later(cluster.kubelet.evict(pod_of(cluster, name), "Evicted", "low on memory"))
+
+    monkeypatch.setattr(objects.Objects, "note", evicted)
     with pytest.raises(ProviderError, match=r"evicted.*low on memory") as caught:
         await pods.provider.create(spec)
     assert caught.value.fault is ProviderFault.NOT_FOUND

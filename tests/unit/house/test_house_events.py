@@ -120,6 +120,20 @@ def test_a_type_is_reserved_as_long_as_its_service_does_not_publish_it(product: 
         assert str(schema.get("description", "")).startswith("Reserved") == (name in reserved)
 
 
+def test_a_worker_publishes_every_type_of_an_agent(product: list[Any]) -> None:
+    """Its own code or one of its drivers names it; the one that is left to the programs in sandboxes is stated here."""
+    sources = [one for one in product if one.name.startswith("services/worker/")]
+    nodes = [node for one in sources for node in nodes_of(one.tree)]
+    named = {node.id for node in nodes if isinstance(node, ast.Name)}
+    named |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    texts = {text for one in sources for text in _types(one)}
+    of_workers = {name: model for name, model in EVENTS.items() if model.emitted_by in {"worker", "driver", "agent"}}
+    assert len(of_workers) > 40
+    assert [name for name, model in of_workers.items() if model.reserved] == []
+    unnamed = {name for name, model in of_workers.items() if model.__name__ not in named and name not in texts}
+    assert unnamed == {AgentUserToolResult.type}
+
+
 def test_every_refusal_has_a_code(product: list[Any]) -> None:
     """No service publishes the refusal of a command or message with a text alone."""
     refusals = {cls.__name__ for cls in EVENTS.values() if {"code", "command_id"} <= cls.model_fields.keys()}

@@ -3,8 +3,16 @@
 A docstring at a field goes before this table. It is for names that mean the same in many events.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
+
+from sandherd.contracts.monitor_rules import GUARDIAN, HOUSEKEEPING
+
+
+def _names(rules: Sequence[str]) -> str:
+    *others, last = [f"`{rule}`" for rule in rules]
+    return f"{', '.join(others)} or {last}"
+
 
 MEANINGS: Final[Mapping[str, str]] = {
     "action": "What the monitor does about it, as the suffix of a command: `terminate`.",
@@ -110,8 +118,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "result_full_length": "Characters of the complete result.",
     "result_truncated": "Whether the result is cut off.",
     "resumed_session_id": "The agent's session that it continues.",
-    "rule": "The rule that found it: of the idle watch `dead`, `too_old`, `finished`, `stuck`, `idle` or `flooding`, "
-    "of the guardian `loop`.",
+    "rule": f"The rule that found it, of the idle watch {_names(HOUSEKEEPING)}, or of the guardian {_names(GUARDIAN)}; "
+    "or one that a plugin or a fork has added.",
     "runtime": "The runtime: `process`, `docker`, `kubernetes`, `daytona`, `remote`, or one of a plugin.",
     "said_bytes": "Bytes that it published within `limit_seconds`.",
     "said_messages": "Messages that it published within `limit_seconds`.",

@@ -29,16 +29,18 @@ class PodCreation:
         self._worker = worker
 
     async def make(self, spec: BoxSpec) -> Box:
-        """Create the box and start its program."""
+        """Create the box and start its program. Raises `ProviderError`, also if its cluster has ended it."""
         box = await self._placed(spec)
         if box.runs:
             return box
         pod = await self._until_running(spec.name, box)
         life = await self._set_up(spec, states.ended(pod) + 1)
         await self._objects.note(spec.name, {BEGUN: str(life)})
-        made = await self._objects.box(spec.name)
+        objects = await self._objects.read(spec.name)
+        made = states.of(*objects)
         if made is None:
             raise ProviderError(ProviderFault.NOT_FOUND, f"kubernetes: {spec.name} was removed during its creation")
+        _refuse_ended(made, *objects)
         return made
 
     async def _placed(self, spec: BoxSpec) -> Box:
