@@ -22,10 +22,9 @@ from sandherd.bus.connection import Bus, Identity
 from sandherd.bus.connection_users import User, user_of
 from sandherd.bus.errors import BusError
 from sandherd.bus.identity.claims import CONNECTIONS, CONNECTIONS_INBOX, KICK
+from sandherd.bus.identity.server_config import MAX_CLOSED
 
 _MAX_OPEN: Final = 20_000
-_MAX_CLOSED: Final = 4096
-"""Maximum number of closed connections listed, latest first: a flood may consist of many short connections."""
 _FIRST_CLOSED: Final = 16
 """So many closed connections are listed first, and more if none of these was listed before."""
 _PAGE: Final = 256
@@ -40,8 +39,8 @@ _FEW_OPEN: Final = 1024
 """Up to so many open connections are listed in pages: none of them delays a check by being too large."""
 _PAGES_AFTER_FAILURE: Final = 60
 """How many lists are read in pages after one that was too large."""
-_MAX_REMEMBERED: Final = 40_000
-"""Closed connections that are not listed again; a server lists 10,000."""
+_MAX_REMEMBERED: Final = 10_000
+"""Closed connections that are not listed again: more than the servers of a cluster remember."""
 _OPEN, _CLOSED = 0, 1
 _WITHIN: Final = 5.0
 _OTHERS_WITHIN: Final = 0.3
@@ -143,7 +142,7 @@ class BrokerConnections:
         found: dict[Id, BrokerConnection] = {}
         listed: dict[Id, None] = {}
         read, offset, size = 0, 0, _FIRST_CLOSED
-        while offset < _MAX_CLOSED and read < _MANY_BYTES:
+        while offset < MAX_CLOSED and read < _MANY_BYTES:
             page = await self._read_page(_CLOSED, "stop", offset, size)
             new = [number for number in page.ids if number not in self._listed]
             listed.update(dict.fromkeys(new))
