@@ -35,7 +35,7 @@ _SMALL_PAGE: Final = 32
 """After a failure, as a busy broker or spawner may need seconds for a large page."""
 _MANY_BYTES: Final = 24 * 1024 * 1024
 """Above this the open connections are listed in pages, and no further pages of closed ones are read."""
-_FEW_OPEN: Final = 1024
+_MAX_PAGED: Final = 1024
 """Up to so many open connections are listed in pages: none of them delays a check by being too large."""
 _PAGES_AFTER_FAILURE: Final = 60
 """How many lists are read in pages after one that was too large."""
@@ -134,7 +134,7 @@ class BrokerConnections:
             offset += size
             if not page.is_full(size, page.ids):
                 break
-        self._pages = _PAGES_AFTER_FAILURE if read > _MANY_BYTES else max(self._pages - 1, int(len(found) < _FEW_OPEN))
+        self._pages = _PAGES_AFTER_FAILURE if read > _MANY_BYTES else max(self._pages - 1, int(len(found) < _MAX_PAGED))
         return list(found.values())
 
     async def _read_closed(self) -> list[BrokerConnection]:
@@ -159,8 +159,8 @@ class BrokerConnections:
         return len(self._listed) + added - _MAX_REMEMBERED
 
     async def _read_page(self, state: int, sort: str, offset: int, limit: int) -> _Page:
-        asked = {"auth": True, "state": state, "sort": sort, "offset": offset, "limit": limit}
-        replies = await self._request_all(json.dumps(asked).encode())
+        options = {"auth": True, "state": state, "sort": sort, "offset": offset, "limit": limit}
+        replies = await self._request_all(json.dumps(options).encode())
         listed = [_listing(reply) for reply in replies]
         rows = [(server, row) for server, of_server in listed for row in of_server]
         found = (_connection(server, row, is_open=state == _OPEN) for server, row in rows)
