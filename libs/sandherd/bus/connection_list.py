@@ -26,17 +26,17 @@ from sandherd.bus.identity.server_config import MAX_CLOSED
 
 _MAX_OPEN: Final = 20_000
 _FIRST_CLOSED: Final = 16
-"""So many closed connections are listed first, and more if none of these was listed before."""
+"""The number of closed connections that are listed first; more are, if none of these was listed before."""
 _PAGE: Final = 256
 _PAGE_IN_A_CLUSTER: Final = 80
 """Connections of each server in one list. A connection may have 32 KB of names (`max_control_line`), six times that in
-JSON, and nats-server closes a connection for which it holds 64 MiB: so many, of three servers, are less."""
+JSON, and nats-server closes a connection for which it holds 64 MiB: these numbers, of three servers, are less."""
 _SMALL_PAGE: Final = 32
 """After a failure, as a busy broker or spawner may need seconds for a large page."""
 _MANY_BYTES: Final = 24 * 1024 * 1024
 """Above this the open connections are listed in pages, and no further pages of closed ones are read."""
 _MAX_PAGED: Final = 1024
-"""Up to so many open connections are listed in pages: none of them delays a check by being too large."""
+"""Up to this number open connections are listed in pages: none of them delays a check by being too large."""
 _PAGES_AFTER_FAILURE: Final = 60
 """How many lists are read in pages after one that was too large."""
 _MAX_REMEMBERED: Final = 10_000

@@ -78,7 +78,7 @@ class RequestScheduler:
     ) -> Callable[[NatsMessage], Awaitable[None]]:
         """A callback that receives requests of one kind as they arrive; it never waits until one is processed.
 
-        What is read for nobody, as the request has no reply subject, is not read.
+        A request that only reads and has no reply subject is dropped.
         """
         self._lanes.setdefault(lane.name, (lane, RequestQueue(lane, self._limits.waiting)))
 

@@ -51,7 +51,11 @@ OF_DATABASE: tuple[Callable[[str], Request[Any]], ...] = (
     lambda _: AskVerification(),
     lambda _: AskAudit(),
 )
-ALL = (*OF_DATABASE, lambda sandbox: AskOutput(sandbox=sandbox), lambda _: AskDead())
+ALL: tuple[Callable[[str], Request[Any]], ...] = (
+    *OF_DATABASE,
+    lambda sandbox: AskOutput(sandbox=sandbox),
+    lambda _: AskDead(),
+)
 TABLES = "events, sources, tasks, sandboxes, approvals"
 OF_A_PROJECT = 3
 """Two light requests and a heavy one."""

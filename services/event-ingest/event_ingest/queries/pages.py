@@ -16,7 +16,7 @@ RESERVED_REPLY_BYTES: Final = 16 * 1024
 """Bytes of a reply that are reserved for what is not rows, and for what the broker adds."""
 
 _YIELD_SECONDS: Final = 0.005
-"""After so long other requests may run. Not after so many bytes: a small item may be a part of a large event."""
+"""After this time other requests may run. Bytes are no measure: a small item may be a part of a large event."""
 
 RowT = TypeVar("RowT")
 ItemT = TypeVar("ItemT", bound=BaseModel)

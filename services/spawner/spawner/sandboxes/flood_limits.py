@@ -103,7 +103,7 @@ class _Crowd:
     """The connections of a user: the most that were open at one time, and those that are, the oldest first."""
 
     user: User
-    most: int
+    maximum: int
     open: list[BrokerConnection]
 
 
@@ -196,7 +196,7 @@ class FloodMeter:
                 of[row.user.public_key].append(row)
         maximum = self._limits.person_connections
         large = (rows for rows in of.values() if len(rows) > maximum)
-        return [crowd for crowd in map(_crowd, large) if crowd.most > maximum]
+        return [crowd for crowd in map(_crowd, large) if crowd.maximum > maximum]
 
     def _abuses(self, crowds: Iterable[_Crowd], now: float) -> Iterable[Abuse]:
         """The credentials that had too many connections again and again."""
@@ -205,7 +205,7 @@ class FloodMeter:
         self._crowded = {key: rows for key, rows in recent.items() if rows}
         for crowd in crowds:
             found = self._crowded.setdefault(crowd.user.public_key, [])
-            found.append((now, crowd.most))
+            found.append((now, crowd.maximum))
             if len(found) >= REVOKED_AFTER:
                 yield Abuse(crowd.user, max(count for _, count in found))
 
