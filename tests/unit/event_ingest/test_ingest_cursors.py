@@ -159,7 +159,8 @@ def test_page_of_expensive_items_lets_others_run(monkeypatch: pytest.MonkeyPatch
     """However few bytes an item has: one that takes long, as a snippet of a large text may, is followed by a pause."""
     times = itertools.count()
     monkeypatch.setattr(pages, "monotonic", lambda: next(times))
-    texts, during = ["x"] * 20, []
+    texts = ["x"] * 20
+    during: list[int] = []
 
     async def other() -> None:
         while len(during) < len(texts):
