@@ -6,39 +6,49 @@ The list does not pass through any stream, so it is current however large the co
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection_users import User, user_of
 from sandherd.bus.errors import BusError
 from sandherd.bus.identity.claims import CONNECTIONS, CONNECTIONS_INBOX, KICK
-from sandherd.bus.identity.keys import read_claims
-from sandherd.contracts.principals import Principal
+from sandherd.bus.identity.server_config import MAX_CLOSED
 
 _MAX_OPEN: Final = 20_000
-_MAX_CLOSED: Final = 1024
-"""Maximum number of closed connections listed, latest first: a flood may consist of many short connections."""
+_FIRST_CLOSED: Final = 16
+"""The number of closed connections that are listed first; more are, if none of these was listed before."""
+_PAGE: Final = 256
+_PAGE_IN_A_CLUSTER: Final = 80
+"""Connections of each server in one list. A connection may have 32 KB of names (`max_control_line`), six times that in
+JSON, and nats-server closes a connection for which it holds 64 MiB: these numbers, of three servers, are less."""
+_SMALL_PAGE: Final = 32
+"""After a failure, as a busy broker or spawner may need seconds for a large page."""
+_MANY_BYTES: Final = 24 * 1024 * 1024
+"""Above this the open connections are listed in pages, and no further pages of closed ones are read."""
+_MAX_PAGED: Final = 1024
+"""Up to this number open connections are listed in pages: none of them delays a check by being too large."""
+_PAGES_AFTER_FAILURE: Final = 60
+"""How many lists are read in pages after one that was too large."""
+_MAX_REMEMBERED: Final = 10_000
+"""Closed connections that are not listed again: more than the servers of a cluster remember."""
 _OPEN, _CLOSED = 0, 1
 _WITHIN: Final = 5.0
 _OTHERS_WITHIN: Final = 0.3
 """Seconds to wait for the other servers of a cluster after the first reply."""
 
 
-@dataclass(frozen=True, slots=True)
-class User:
-    """The user of a connection, from the token that the broker has verified. `expires` is a Unix second."""
-
-    public_key: str
-    principal: Principal
-    project: str
-    name: str
-    expires: int | None
+Id = tuple[str, int]
+"""The id of a server, and the number of its connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,29 @@ class BrokerConnection:
     bytes: int
     subscriptions: int
     open: bool
+    started: float = 0.0
+    """Unix second, by the clock of its server, as is `stopped`."""
+    stopped: float = math.inf
+
+    @property
+    def id(self) -> Id:
+        """What no other connection has."""
+        return self.server, self.number
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A part of the list: the ids of all of its connections, and those that are of users."""
+
+    ids: tuple[Id, ...]
+    connections: tuple[BrokerConnection, ...]
+    bytes: int
+
+    def is_full(self, size: int, new: Collection[Id]) -> bool:
+        """Whether a server may have more that are new: it listed as many as were requested, and all of them are."""
+        of_server = Counter(server for server, _ in self.ids)
+        new_of_server = Counter(server for server, _ in new)
+        return any(count >= size and new_of_server[server] == count for server, count in of_server.items())
 
 
 class BrokerConnections:
@@ -59,6 +92,10 @@ class BrokerConnections:
 
     def __init__(self, system: Bus) -> None:
         self._system = system
+        self._pages = 1
+        """How many of the next lists of open connections are read in pages."""
+        self._listed: dict[Id, None] = {}
+        """Closed connections that were listed, in this order."""
 
     @classmethod
     @asynccontextmanager
@@ -69,11 +106,15 @@ class BrokerConnections:
             yield cls(system)
 
     async def read(self) -> list[BrokerConnection]:
-        """All open connections of users, and those closed last.
+        """All open connections of users, and those that were closed since the call before.
 
         Raises `BusError` if a server does not list them, `TimeoutError` and nats-py's errors.
         """
-        return [*await self._read(_OPEN, _MAX_OPEN, "cid"), *await self._read(_CLOSED, _MAX_CLOSED, "stop")]
+        try:
+            return [*await self._read_open(), *await self._read_closed()]
+        except TimeoutError:
+            self._pages = _PAGES_AFTER_FAILURE
+            raise
 
     async def close(self, connection: BrokerConnection) -> None:
         """Close a connection; its user may open another unless its credential was revoked."""
@@ -81,12 +122,59 @@ class BrokerConnections:
         # A request and no publish: the server ignores a message without a reply subject.
         await self._system.client.request(KICK.format(server=connection.server), body, timeout=_WITHIN)
 
-    async def _read(self, state: int, limit: int, sort: str) -> list[BrokerConnection]:
-        question = json.dumps({"auth": True, "state": state, "limit": limit, "sort": sort}).encode()
-        replies = [_listing(reply) for reply in await self._request_all(question)]
-        rows = ((server, row) for server, listed in replies for row in listed)
+    async def _read_open(self) -> list[BrokerConnection]:
+        """In pages, which cost the server more. Many are listed all at once, unless they were too large for that."""
+        size = self._page_size if self._pages else _MAX_OPEN
+        found: dict[Id, BrokerConnection] = {}
+        read = offset = 0
+        while offset < _MAX_OPEN:
+            page = await self._read_page(_OPEN, "cid", offset, size)
+            found |= {row.id: row for row in page.connections}
+            read += page.bytes
+            offset += size
+            if not page.is_full(size, page.ids):
+                break
+        self._pages = _PAGES_AFTER_FAILURE if read > _MANY_BYTES else max(self._pages - 1, int(len(found) < _MAX_PAGED))
+        return list(found.values())
+
+    async def _read_closed(self) -> list[BrokerConnection]:
+        """Pages, latest first, up to one that was listed before."""
+        found: dict[Id, BrokerConnection] = {}
+        listed: dict[Id, None] = {}
+        read, offset, size = 0, 0, _FIRST_CLOSED
+        while offset < MAX_CLOSED and read < _MANY_BYTES:
+            page = await self._read_page(_CLOSED, "stop", offset, size)
+            new = [number for number in page.ids if number not in self._listed]
+            listed.update(dict.fromkeys(new))
+            found |= {row.id: row for row in page.connections if row.id in listed}
+            if not page.is_full(size, new):
+                break
+            read += page.bytes
+            offset += size
+            size = self._page_size
+        self._listed = dict(islice((self._listed | listed).items(), max(0, self._excess(len(listed))), None))
+        return list(found.values())
+
+    def _excess(self, added: int) -> int:
+        return len(self._listed) + added - _MAX_REMEMBERED
+
+    async def _read_page(self, state: int, sort: str, offset: int, limit: int) -> _Page:
+        options = {"auth": True, "state": state, "sort": sort, "offset": offset, "limit": limit}
+        replies = await self._request_all(json.dumps(options).encode())
+        listed = [_listing(reply) for reply in replies]
+        rows = [(server, row) for server, of_server in listed for row in of_server]
         found = (_connection(server, row, is_open=state == _OPEN) for server, row in rows)
-        return [connection for connection in found if connection is not None]
+        return _Page(
+            ids=tuple((server, row["cid"]) for server, row in rows),
+            connections=tuple(connection for connection in found if connection is not None),
+            bytes=sum(map(len, replies)),
+        )
+
+    @property
+    def _page_size(self) -> int:
+        if self._pages > 1:
+            return _SMALL_PAGE
+        return _PAGE_IN_A_CLUSTER if self._system.clustered else _PAGE
 
     async def _request_all(self, question: bytes) -> list[bytes]:
         """The replies of all servers; that of a slow server is missing until the next call."""
@@ -125,20 +213,13 @@ def _listing(reply: bytes) -> tuple[str, list[dict[str, Any]]]:
 
 
 def _connection(server: str, row: dict[str, Any], *, is_open: bool) -> BrokerConnection | None:
-    user = user_of(row.get("authorized_user", ""), row.get("jwt", ""))
+    user = user_of(row, is_open=is_open)
     if user is None:
         return None
     counted = row.get("in_msgs", 0), row.get("in_bytes", 0), row.get("subscriptions", 0)
-    return BrokerConnection(server, row["cid"], user, *counted, open=is_open)
+    started, stopped = _seconds(row.get("start"), 0.0), _seconds(row.get("stop"), math.inf)
+    return BrokerConnection(server, row["cid"], user, *counted, open=is_open, started=started, stopped=stopped)
 
 
-@lru_cache(maxsize=8192)
-def user_of(public_key: str, token: str) -> User | None:
-    """The user of a token, or None if it is not a token of this herd."""
-    try:
-        claims = read_claims(token)
-        tags = dict(tag.split(":", 1) for tag in claims["nats"].get("tags") or ())
-        principal = Principal(tags["principal"])
-    except (ValueError, KeyError):
-        return None
-    return User(public_key, principal, tags.get("project", ""), str(claims.get("name", "")), claims.get("exp"))
+def _seconds(time: str | None, missing: float) -> float:
+    return missing if time is None else datetime.fromisoformat(time).timestamp()

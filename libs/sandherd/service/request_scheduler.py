@@ -76,10 +76,15 @@ class RequestScheduler:
     def receiver(
         self, lane: RequestLane, request_type: str, process: Process
     ) -> Callable[[NatsMessage], Awaitable[None]]:
-        """A callback that receives requests of one kind as they arrive; it never waits until one is processed."""
+        """A callback that receives requests of one kind as they arrive; it never waits until one is processed.
+
+        A request that only reads and has no reply subject is dropped.
+        """
         self._lanes.setdefault(lane.name, (lane, RequestQueue(lane, self._limits.waiting)))
 
         async def receive(message: NatsMessage) -> None:
+            if lane.cancels and not message.raw_message.reply:
+                return
             now = _now()
             pending = _Pending(request_type, process, message, now, now + patience_of(message))
             refusal = self._enter(lane, pending)

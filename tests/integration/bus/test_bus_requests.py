@@ -160,6 +160,17 @@ async def test_requests_of_vanished_requester_are_cancelled(herd: Broker) -> Non
     assert desk.ended == ["alpha"]
 
 
+async def test_nothing_is_read_for_a_request_without_reply_subject(herd: Broker) -> None:
+    """Where a request may be cancelled, as it changes nothing; it takes no slot of its project."""
+    desk = Desk()
+    async with service_with(herd, desk, SHARED).running(), herd.bus(Principal.CLIENT, project="alpha") as alpha:
+        for _ in range(5):
+            await alpha.client.publish(request_subject(LiveTasks.type, "alpha"), b"{}")
+        desk.let(1)
+        assert await ask(alpha, "alpha")
+    assert len(desk.begun) == 1
+
+
 async def test_queue_places_of_vanished_requester_are_freed(herd: Broker) -> None:
     """A queue full of abandoned requests refuses no new request: the abandoned ones are dropped."""
     desk = Desk()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,35 @@ def replaced(files: Path, folder: Path, names: dict[str, str]) -> None:
 
 def refused(folder: Path) -> bool:
     return "TLS handshake error" in (folder / "nats.log").read_text()
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "a part"])
+async def test_half_open_tls_is_closed(files: Path, tmp_path: Path, sent: bytes) -> None:
+    """Of a program that never completes the handshake: by the broker's own time-out, which no configuration changes."""
+    named = f'tls {{ cert_file: "{files}/server.crt", key_file: "{files}/server.key" }}\n'
+    server = Server(files, tmp_path, named)
+    server.child.start()
+    try:
+        await eventually(lambda: _listens(server))
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        assert (await reader.readline()).startswith(b"INFO ")
+        writer.write(sent)
+        async with asyncio.timeout(PATIENCE):
+            with suppress(ConnectionError):
+                await reader.read()
+        writer.close()
+        assert "TLS handshake" in (tmp_path / "nats.log").read_text()
+    finally:
+        await server.child.stop(PATIENCE)
+
+
+async def _listens(server: Server) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import yaml
 
 from sandherd.bus.identity.capacity import Capacity
 from sandherd.bus.identity.deployment import Deployment
+from sandherd.bus.identity.server_config import MAX_CLOSED
 from sandherd.stack.child import Child, ChildCommand
 from sandherd.stack.nats import find_binary, free_port
 from tests.integration.deploy.charts import ROOT, Json
@@ -58,6 +59,12 @@ class Server:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.monitor}/varz", timeout=PATIENCE) as reply:
             found: dict[str, Any] = json.load(reply)
         return found
+
+    def closed(self) -> int:
+        """How many closed connections it remembers."""
+        url = f"http://127.0.0.1:{self.monitor}/connz?state=closed&limit=1"
+        with urllib.request.urlopen(url, timeout=PATIENCE) as reply:
+            return int(json.load(reply)["total"])
 
     def is_ready(self) -> bool:
         try:
@@ -118,3 +125,12 @@ async def test_unauthenticated_connections_are_few_small_and_short(server: Serve
     assert b"101 Switching Protocols" in upgraded
     assert b"Authentication Timeout" in upgraded
     assert b"PONG" not in pinging
+
+
+async def test_refused_connections_are_not_remembered_without_limit(server: Server) -> None:
+    """The server keeps all that a CONNECT stated, 30 KB here, also if it was refused: of the newest ones only."""
+    connect = b"CONNECT " + json.dumps({"jwt": "x", "name": "<" * 30_000}).encode() + b"\r\n"
+    for _ in range(12):
+        replies = await asyncio.gather(*(closed_with(server.port, connect) for _ in range(100)))
+        assert b"Authorization Violation" in b"".join(replies)
+    assert server.closed() == MAX_CLOSED

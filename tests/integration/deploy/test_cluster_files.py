@@ -192,9 +192,8 @@ def test_server_accepts_the_charts_configuration(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     ours = json.loads((tmp_path / "herd/nats/nats.conf").read_text())
-    assert {key: config[key] for key in ("write_deadline", "max_control_line", "ping_interval")} == {
-        key: ours[key] for key in ("write_deadline", "max_control_line", "ping_interval")
-    }
+    same = ("write_deadline", "max_control_line", "ping_interval", "max_closed_clients")
+    assert {key: config[key] for key in same} == {key: ours[key] for key in same}
     assert size >= ours["jetstream"]["max_file_store"]
     assert int(given["jetstream"]["fileStore"]["pvc"]["size"].removesuffix("Gi")) * 1024**3 > size
 

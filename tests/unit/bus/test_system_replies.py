@@ -1,5 +1,6 @@
 """Replies of the broker's system account that are not what was requested: errors that are retried, and no crash."""
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -52,4 +53,4 @@ async def test_unusable_list_of_connections_is_a_bus_error(reply: bytes, monkeyp
 
     monkeypatch.setattr(BrokerConnections, "_request_all", replies)
     with pytest.raises(BusError):
-        await BrokerConnections(cast("Bus", None)).read()
+        await BrokerConnections(cast("Bus", SimpleNamespace(clustered=False))).read()

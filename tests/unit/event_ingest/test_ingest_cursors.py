@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import itertools
 import json
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from event_ingest.database import DatabaseUnavailableError, Fault, classify_error
 from event_ingest.migrator import AppliedMigrations, Migration, MigrationRefusedError, read_migrations, unapplied
+from event_ingest.queries import pages
 from event_ingest.queries.output import readable_text
 from event_ingest.queries.pages import fit_page
 from event_ingest.schema import bounds, partition_name, required_days
@@ -151,6 +153,30 @@ def test_page_is_neither_empty_nor_too_large(texts: list[str], limit: int, budge
     assert bool(made.rows) is bool(texts)
     weight = sum(len(item.model_dump_json().encode()) + 1 for item in made.items)
     assert weight <= budget or len(made.items) <= 1
+
+
+def test_page_of_expensive_items_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few bytes an item has: one that takes long, as a snippet of a large text may, is followed by a pause."""
+    times = itertools.count()
+    monkeypatch.setattr(pages, "monotonic", lambda: next(times))
+    texts = ["x"] * 20
+    during: list[int] = []
+
+    async def other() -> None:
+        while len(during) < len(texts):
+            during.append(len(built))
+            await asyncio.sleep(0)
+
+    def item(text: str) -> OutputChunk:
+        built.append(text)
+        return _chunk(text)
+
+    async def both() -> None:
+        await asyncio.gather(other(), fit_page(texts, item, limit=20, budget=10_000, available=20))
+
+    built: list[str] = []
+    asyncio.run(both())
+    assert during == list(range(len(texts)))
 
 
 def _chunk(text: str) -> OutputChunk:

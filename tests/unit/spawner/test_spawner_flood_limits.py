@@ -1,6 +1,10 @@
 """Which sandboxes are disconnected, and whose connections are closed, by the broker's counts."""
 
-from sandherd.bus.connection_list import BrokerConnection, User
+import math
+from dataclasses import replace
+
+from sandherd.bus.connection_list import BrokerConnection
+from sandherd.bus.connection_users import User
 from sandherd.contracts.principals import Principal
 from spawner.sandboxes.flood_limits import Excess, FloodLimits, FloodMeter, FloodResult
 
@@ -19,7 +23,7 @@ def connection(
     is_open: bool = True,
 ) -> BrokerConnection:
     user = User(key or f"U{sandbox}", principal, project, sandbox, None)
-    return BrokerConnection("server", number, user, messages, size, 0, is_open)
+    return BrokerConnection("server", number, user, messages, size, 0, is_open, stopped=math.inf if is_open else 0.0)
 
 
 def judged(*looks: list[BrokerConnection]) -> list[FloodResult]:
@@ -127,6 +131,16 @@ def test_credential_with_too_many_connections_repeatedly_is_revoked() -> None:
     rare = [meter.evaluate(crowd, 31.0 * number) for number in range(20)]
     assert all(result.closed and not result.abuses for result in rare)
     assert not any(result.abuses for result in judged(*[few] * 100))
+
+
+def test_connections_between_two_checks_count_if_they_overlap() -> None:
+    """Ended ones that were open at the same time; not one after the other, and not those before the first check."""
+    ended = [client(number, 0, is_open=False) for number in range(8)]
+    together = [replace(row, started=row.number / 10, stopped=1.0) for row in ended]
+    in_turn = [replace(row, started=row.number, stopped=row.number + 1) for row in ended]
+    assert [len(result.abuses) for result in judged([], together, together, together)] == [0, 0, 0, 1]
+    assert not any(result.abuses for result in judged([], *[in_turn] * 9))
+    assert not any(result.abuses for result in judged(together, together, together))
 
 
 def closed(*looks: list[BrokerConnection]) -> list[list[int]]:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import nkeys
+from nacl.exceptions import CryptoError
+from nacl.signing import VerifyKey
 
 _HEADER: Final = {"typ": "JWT", "alg": "ed25519-nkey"}
 
@@ -100,7 +102,7 @@ def read_claims(token: str) -> dict[str, Any]:
     """The claims of a JWT, without verifying its signature: the broker does. Raises `ValueError`."""
     try:
         _, body, _ = token.strip().split(".")
-        claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        claims = json.loads(_decoded(body))
     except (ValueError, binascii.Error) as error:
         raise ValueError("not a JWT") from error
     if not isinstance(claims, dict):
@@ -108,8 +110,25 @@ def read_claims(token: str) -> dict[str, Any]:
     return claims
 
 
+def read_verified_claims(token: str, issuer: str) -> dict[str, Any]:
+    """The claims of a JWT that the key of this public key has signed. Raises `ValueError` for any other."""
+    signed, _, signature = token.strip().rpartition(".")
+    try:
+        VerifyKey(base64.b32decode(issuer)[1:-2]).verify(signed.encode(), _decoded(signature))
+    except (ValueError, TypeError, CryptoError) as error:
+        raise ValueError("not a JWT of this issuer") from error
+    claims = read_claims(token)
+    if claims.get("iss") != issuer:
+        raise ValueError("not a JWT of this issuer")
+    return claims
+
+
 def _compact(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _decoded(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 def _encode(data: bytes) -> str:

@@ -6,6 +6,8 @@ from sandherd.bus.identity.capacity import MAX_CONNECTIONS, Capacity
 from sandherd.bus.identity.material import BrokerTokens
 from sandherd.contracts.streams import BUCKETS, STREAMS
 
+MAX_CLOSED: Final = 1024
+"""Maximum number of closed connections that a server remembers: a flood may consist of many short ones."""
 STORE_BYTES: Final = sum([*(stream.max_bytes for stream in STREAMS), *(bucket.max_bytes for bucket in BUCKETS)])
 """Maximum bytes of all streams together. By default the broker would allow three quarters of the free disk, and refuse
 to create streams on a machine with less, although they are empty."""
@@ -51,6 +53,9 @@ LIMITS: Final[dict[str, Any]] = {
     # A principal's token lists every subject that it may publish; the spawner's exceeds the default of 4 KiB.
     "max_control_line": 32 * 1024,
     "ping_interval": "20s",
+    # The server remembers closed connections with all that their CONNECT stated, up to some 80 KB each, also refused
+    # ones. The flood guard lists them once a second. The default is 10,000.
+    "max_closed_clients": MAX_CLOSED,
 }
 WEBSOCKET_LIMITS: Final[dict[str, Any]] = {
     # Without it the server never closes a connection that sends no request, or a part of one. It does not count towards

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel
@@ -14,8 +15,8 @@ from sandherd.contracts.names import FLEET
 RESERVED_REPLY_BYTES: Final = 16 * 1024
 """Bytes of a reply that are reserved for what is not rows, and for what the broker adds."""
 
-_YIELD_BYTES: Final = 32 * 1024
-"""Number of bytes of a page after which other requests may run."""
+_YIELD_SECONDS: Final = 0.005
+"""After this time other requests may run. Bytes are no measure: a small item may be a part of a large event."""
 
 RowT = TypeVar("RowT")
 ItemT = TypeVar("ItemT", bound=BaseModel)
@@ -71,17 +72,16 @@ async def fit_page(
     Yields to other requests in between, as building a large page takes longer than answering a small request.
     """
     items: list[ItemT] = []
-    until_yield = _YIELD_BYTES
+    began = monotonic()
     for built in map(item, rows[:limit]):
         size = len(to_json(built)) + 1
         budget -= size
         if items and budget < 0:
             break
         items.append(built)
-        until_yield -= size
-        if until_yield < 0:
-            until_yield = _YIELD_BYTES
+        if monotonic() - began >= _YIELD_SECONDS:
             await asyncio.sleep(0)
+            began = monotonic()
     return FittedPage(list(rows[: len(items)]), items, available > len(items))
 
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sandherd.bus.connection import Bus
-from sandherd.bus.connection_list import BrokerConnection, User
+from sandherd.bus.connection_list import BrokerConnection
+from sandherd.bus.connection_users import User
 from sandherd.bus.identity.revocation import FOREVER, AccountRevoker
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events.credential import CredentialRevoked

@@ -8,9 +8,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import accumulate
 from typing import Final
 
-from sandherd.bus.connection_list import BrokerConnection, User
+from sandherd.bus.connection_list import BrokerConnection
+from sandherd.bus.connection_users import User
 from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.contracts.principals import Principal
 
@@ -96,6 +98,15 @@ class _Delta:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Crowd:
+    """The connections of a user: the most that were open at one time, and those that are, the oldest first."""
+
+    user: User
+    maximum: int
+    open: list[BrokerConnection]
+
+
 @dataclass(slots=True)
 class _Sent:
     """What a sandbox has sent since the last check."""
@@ -131,6 +142,7 @@ class FloodMeter:
         """
         since = now if self._checked_at is None else min(now, self._checked_at + CHECK_SECONDS)
         self._checked_at = now
+        crowds = self._crowds(row for row in connections if row.open or self._known is not None)
         deltas = self._deltas(connections)
         sent = _by_sandbox(deltas)
         noisy = self._noisy(sent, since, now)
@@ -138,8 +150,7 @@ class FloodMeter:
         cut_offs = tuple(self._cut_off(key, excess, sent[key]) for key, excess in {**noisy, **crowded}.items())
         clients = [delta for delta in deltas if delta.row.user.principal is Principal.CLIENT]
         flooding = [*self._flooding_clients(clients, since, now), *_publishing(clients, over_share)]
-        crowds = self._crowds(connections)
-        surplus = [row for rows in crowds for row in rows[self._limits.person_connections :]]
+        surplus = [row for crowd in crowds for row in crowd.open[self._limits.person_connections :]]
         # Closing needs the broker only, and no stream, which may respond late while a service is flooded with requests.
         closed = dict.fromkeys((*surplus, *flooding, *_busiest(sent[found.key] for found in cut_offs)))
         flooded = frozenset(row.user.project for row in flooding)
@@ -177,26 +188,26 @@ class FloodMeter:
                 found.setdefault(loudest, Excess.PROJECT_MESSAGES)
         return found
 
-    def _crowds(self, connections: Iterable[BrokerConnection]) -> list[list[BrokerConnection]]:
-        """The connections of each user who has too many, the oldest first: these stay open."""
+    def _crowds(self, connections: Iterable[BrokerConnection]) -> list[_Crowd]:
+        """The connections of each user who has too many now, or had since the last check."""
         of: defaultdict[str, list[BrokerConnection]] = defaultdict(list)
         for row in connections:
-            if row.open and row.user.principal in PEOPLE:
+            if row.user.principal in PEOPLE and row.user.public_key:
                 of[row.user.public_key].append(row)
         maximum = self._limits.person_connections
-        return [sorted(rows, key=lambda row: row.number) for rows in of.values() if len(rows) > maximum]
+        large = (rows for rows in of.values() if len(rows) > maximum)
+        return [crowd for crowd in map(_crowd, large) if crowd.maximum > maximum]
 
-    def _abuses(self, crowds: Iterable[Sequence[BrokerConnection]], now: float) -> Iterable[Abuse]:
+    def _abuses(self, crowds: Iterable[_Crowd], now: float) -> Iterable[Abuse]:
         """The credentials that had too many connections again and again."""
         since = now - REVOKED_WITHIN
         recent = {key: [row for row in rows if row[0] > since] for key, rows in self._crowded.items()}
         self._crowded = {key: rows for key, rows in recent.items() if rows}
-        for rows in crowds:
-            user = rows[0].user
-            found = self._crowded.setdefault(user.public_key, [])
-            found.append((now, len(rows)))
+        for crowd in crowds:
+            found = self._crowded.setdefault(crowd.user.public_key, [])
+            found.append((now, crowd.maximum))
             if len(found) >= REVOKED_AFTER:
-                yield Abuse(user, max(count for _, count in found))
+                yield Abuse(crowd.user, max(count for _, count in found))
 
     def _cut_off(self, key: Key, excess: Excess, sent: _Sent) -> CutOff:
         users = tuple({row.user for row in sent.connections})
@@ -208,6 +219,13 @@ def _delta(row: BrokerConnection, known: Mapping[tuple[str, int], tuple[int, int
         return _Delta(row, 0, 0)
     messages, size = known.get((row.server, row.number), (-CONNECTION_COST, 0))
     return _Delta(row, max(0, row.messages - messages), max(0, row.bytes - size))
+
+
+def _crowd(rows: Sequence[BrokerConnection]) -> _Crowd:
+    starts = [(row.started, 1) for row in rows]
+    ends = [(row.stopped, -1) for row in rows if not row.open]
+    counts = accumulate(change for _, change in sorted([*starts, *ends]))  # of the same moment ends come first
+    return _Crowd(rows[0].user, max(counts), sorted((row for row in rows if row.open), key=lambda row: row.number))
 
 
 def _by_sandbox(deltas: Iterable[_Delta]) -> dict[Key, _Sent]:

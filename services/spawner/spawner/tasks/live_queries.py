@@ -118,7 +118,7 @@ def is_wanted_task(view: TaskView, request: LiveTasks) -> bool:
         (not states or view.state in states)
         and request.task in {None, view.task}
         and (request.since is None or view.submitted_at >= request.since)
-        and request.contains.casefold() in f"{view.task} {view.text}".casefold()
+        and (not request.contains or request.contains.casefold() in f"{view.task} {view.text}".casefold())
         and matches(view.labels, request.labels)
     )
 

@@ -1,0 +1,64 @@
+"""Whose a listed connection is, by what the broker has verified: a connection states the rest of itself as it likes.
+
+`authorized_user` is any text (`user` or `nkey` in CONNECT). `jwt` is not verified in a connection that was refused,
+and a second CONNECT replaces it. The broker sets `tags` and `issuer_key`, and `name_tag` of a connection without an
+account, when it has verified a token.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from sandherd.bus.identity.keys import read_verified_claims
+from sandherd.contracts.principals import Principal
+
+_UNKNOWN_KEY: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """The user of a connection. `expires` is a Unix second."""
+
+    public_key: str
+    """Empty if the connection closed with another token than the one that the broker had verified."""
+    principal: Principal
+    project: str
+    name: str
+    expires: int | None
+
+
+def user_of(row: Mapping[str, Any], *, is_open: bool) -> User | None:
+    """The user of a connection in the broker's list. None if it was refused, or is no user of this herd.
+
+    Also None if it is about to be closed for its second CONNECT: it is listed again when it is closed.
+    """
+    tags: Sequence[str] = row.get("tags") or ()
+    try:
+        user, verified = _user_of_token(row.get("jwt", ""), row.get("issuer_key", ""))
+        if list(verified) == list(tags):
+            return user
+    except (ValueError, KeyError):
+        pass
+    return None if is_open else _user_of_tags(tags, str(row.get("name_tag", "")))
+
+
+@lru_cache(maxsize=8192)
+def _user_of_token(token: str, issuer: str) -> tuple[User, tuple[str, ...]]:
+    """The user of a token, and its tags. Raises `ValueError` or `KeyError`, which are not cached, for any other."""
+    claims = read_verified_claims(token, issuer)
+    tags = tuple(claims["nats"].get("tags") or ())
+    principal, project = _of_tags(tags)
+    return User(claims["sub"], principal, project, str(claims.get("name", "")), claims.get("exp")), tags
+
+
+def _user_of_tags(tags: Sequence[str], name: str) -> User | None:
+    try:
+        return User(_UNKNOWN_KEY, *_of_tags(tags), name, None)
+    except (ValueError, KeyError):
+        return None
+
+
+def _of_tags(tags: Sequence[str]) -> tuple[Principal, str]:
+    named = dict(tag.split(":", 1) for tag in tags)
+    return Principal(named["principal"]), named.get("project", "")

@@ -1,0 +1,144 @@
+"""A project that spreads its requests over all kinds, or waits for none of them: real broker, real Postgres."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+
+from sandherd.bus.connection import Bus, RefusedError
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import (
+    TIMEOUT_HEADER,
+    AskApprovals,
+    AskAudit,
+    AskComparison,
+    AskDead,
+    AskEvents,
+    AskFileVersions,
+    AskOutput,
+    AskOverview,
+    AskSearch,
+    AskStatistics,
+    AskTrajectory,
+    AskTranscript,
+    AskUsage,
+    AskVerification,
+    PastSandboxes,
+    PastTasks,
+    Request,
+)
+from sandherd.contracts.subjects import Principal, request_subject
+from tests.patience import PATIENCE
+from tests.polling import eventually
+
+OWN, OTHER = "sbx-alpha", "sbx-beta"
+OF_DATABASE: tuple[Callable[[str], Request[Any]], ...] = (
+    lambda _: AskEvents(limit=1000),
+    lambda _: PastTasks(),
+    lambda _: PastSandboxes(),
+    lambda _: AskApprovals(),
+    lambda _: AskOverview(),
+    lambda sandbox: AskTranscript(sandbox=sandbox),
+    lambda sandbox: AskTrajectory(sandbox=sandbox, limit=1000),
+    lambda _: AskUsage(),
+    lambda _: AskStatistics(),
+    lambda sandbox: AskComparison(first=sandbox, second=sandbox),
+    lambda _: AskSearch(text="word"),
+    lambda sandbox: AskFileVersions(sandbox=sandbox),
+    lambda _: AskVerification(),
+    lambda _: AskAudit(),
+)
+ALL: tuple[Callable[[str], Request[Any]], ...] = (
+    *OF_DATABASE,
+    lambda sandbox: AskOutput(sandbox=sandbox),
+    lambda _: AskDead(),
+)
+TABLES = "events, sources, tasks, sandboxes, approvals"
+OF_A_PROJECT = 3
+"""Two light requests and a heavy one."""
+
+
+@pytest.fixture
+async def projects(running: Any, script: Any) -> tuple[Bus, Bus]:
+    """The clients of alpha and beta, with a history each."""
+    await running.say([*script.messages(OWN, 9, project="alpha"), *script.messages(OTHER, 9, project="beta")])
+    await running.stored(18)
+    return await running.bus(Principal.CLIENT, project="alpha"), await running.bus(Principal.CLIENT, project="beta")
+
+
+@asynccontextmanager
+async def locked(postgres: str) -> AsyncIterator[asyncpg.Connection]:
+    """Meanwhile every query of the history waits. Gives a connection to count them with."""
+    holding, looking = await asyncpg.connect(postgres), await asyncpg.connect(postgres)
+    try:
+        async with holding.transaction():
+            await holding.execute(f"lock table {TABLES} in access exclusive mode")
+            yield looking
+    finally:
+        await looking.close()
+        await holding.close()
+
+
+async def waiting(connection: asyncpg.Connection) -> int:
+    """How many requests' queries wait for the lock, and not what prepares the schema."""
+    found: int = await connection.fetchval(
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database() "
+        f"and query ~ '(from|join) ({TABLES.replace(', ', '|')})' and query !~ 'partition|pg_'"
+    )
+    return found
+
+
+async def test_kinds_share_the_limits_of_a_project(projects: tuple[Bus, Bus], postgres: str) -> None:
+    """However many kinds alpha requests at the same time, it has no more queries, and beta's run beside them."""
+    alpha, beta = projects
+    most = 0
+
+    async def count(wanted: int) -> bool:
+        nonlocal most
+        found = await waiting(connection)
+        most = max(most, found)
+        return found == wanted
+
+    async with locked(postgres) as connection:
+        flood = [asyncio.create_task(ask(alpha, make(OWN), "alpha")) for _ in range(8) for make in OF_DATABASE]
+        await eventually(lambda: count(OF_A_PROJECT))
+        own = [asyncio.create_task(ask(beta, request, "beta")) for request in (AskEvents(limit=5), AskAudit())]
+        await eventually(lambda: count(OF_A_PROJECT + len(own)))
+    assert most == OF_A_PROJECT + len(own)
+    assert await asyncio.gather(*own) == [None, None]
+    await asyncio.gather(*flood)
+
+
+@pytest.mark.parametrize("seconds", ["0.001", "nan", "-1", "1e9", "x"])
+async def test_requests_without_requester_leave_nothing(projects: tuple[Bus, Bus], seconds: str) -> None:
+    """Nobody receives the replies, or there is no reply subject; afterwards each kind is answered for both projects."""
+    alpha, beta = projects
+    for make in ALL:
+        request = make(OWN)
+        subject, body = request_subject(request.type, "alpha"), request.model_dump_json().encode()
+        for reply in ("", f"_INBOX_nobody.{request.type}") * 10:
+            await alpha.client.publish(subject, body, reply=reply, headers={TIMEOUT_HEADER: seconds})
+    assert await asyncio.gather(*(ask(beta, make(OTHER), "beta") for make in ALL)) == [None] * len(ALL)
+    assert await asyncio.gather(*(ask(alpha, make(OWN), "alpha") for make in ALL)) == [None] * len(ALL)
+
+
+async def test_budget_is_one_for_all_kinds(world: Any, script: Any) -> None:
+    """What one kind has used up no other kind has left."""
+    async with world.service(request_rows=10).running():
+        await world.say(script.messages(OWN, 50, project="alpha"))
+        await world.stored(50)
+        alpha = await world.bus(Principal.CLIENT, project="alpha")
+        assert await ask(alpha, AskEvents(limit=50), "alpha") is None
+        assert {await ask(alpha, make(OWN), "alpha") for make in ALL} == {Code.BUSY}
+
+
+async def ask(bus: Bus, request: Request[Any], project: str) -> Code | None:
+    """The code of the refusal, if it was refused."""
+    try:
+        await bus.ask(request, project, timeout=PATIENCE)
+    except RefusedError as error:
+        return error.problem.code
+    return None
