@@ -211,6 +211,7 @@ async def test_command_and_agent_end_independently(sandbox: Any, eventually: Any
     assert kinds.count("exec_started") == kinds.count("exec_completed") == 2
 
 
+@pytest.mark.own_broker
 @pytest.mark.faults
 async def test_command_continues_while_the_broker_is_down(bare: Any, herd: Any, eventually: Any) -> None:
     """After the broker's restart no output is missing, and the command has run once."""

@@ -108,6 +108,7 @@ def check_end(events: list[Any]) -> None:
     assert shutdown.data.reason == "spool"
 
 
+@pytest.mark.own_broker
 async def test_output_that_fills_the_disk_stops_the_agent(
     sandbox: Any, disk: SmallDisk, herd: Any, eventually: Any
 ) -> None:

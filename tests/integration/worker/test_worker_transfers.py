@@ -262,6 +262,7 @@ async def test_listing_of_very_long_names_is_truncated(bare: Any) -> None:
     assert found.entries
 
 
+@pytest.mark.own_broker
 @pytest.mark.faults
 async def test_upload_survives_a_restart_of_the_broker(bare: Any, herd: Any, desk: Any, eventually: Any) -> None:
     """While fetching the chunks: it continues, and the file is whole."""
@@ -282,6 +283,7 @@ async def test_upload_survives_a_restart_of_the_broker(bare: Any, herd: Any, des
     assert (bare.work / "a").read_bytes() == content
 
 
+@pytest.mark.own_broker
 @pytest.mark.faults
 async def test_download_survives_a_restart_of_the_broker(bare: Any, herd: Any, eventually: Any) -> None:
     """While storing the chunks: they are all there afterwards."""
