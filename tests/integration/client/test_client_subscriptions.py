@@ -74,6 +74,7 @@ async def take(events: AsyncIterator[ReceivedEvent], count: int, seconds: float 
     return found
 
 
+@pytest.mark.own_broker
 async def test_subscription_is_followed_over_a_broker_kill(ingest: Broker, subscriber: Herd) -> None:
     """Events from before, during and after the outage come in order, without a restart of the reader."""
     await subscriber.subscribe("copy")

@@ -154,13 +154,13 @@ async def test_command_that_cannot_start_states_why(bare: Any) -> None:
     assert (await bare.event("exec_completed")).data.state == "failed"
 
 
-@pytest.mark.parametrize("cwd", ["..", "/tmp", "a/../../x", "out"])
-async def test_command_outside_of_the_work_tree_is_refused(bare: Any, cwd: str) -> None:
+async def test_command_outside_of_the_work_tree_is_refused(bare: Any) -> None:
     """A folder behind a link that leads out of it is refused too."""
     (bare.work / "out").symlink_to("/tmp")
-    with pytest.raises(RefusedError) as refusal:
-        await bare.exec("/bin/true", cwd=cwd)
-    assert (refusal.value.problem.code, refusal.value.problem.field) == ("refused", "cwd")
+    for cwd in ("..", "/tmp", "a/../../x", "out"):
+        with pytest.raises(RefusedError) as refusal:
+            await bare.exec("/bin/true", cwd=cwd)
+        assert (refusal.value.problem.code, refusal.value.problem.field) == ("refused", "cwd"), cwd
 
 
 async def test_commands_over_the_limit_are_refused(bare: Any) -> None:
