@@ -115,7 +115,7 @@ async def test_every_attempt_begins_with_the_folder(real: Herd, sandherd: Sandhe
     assert (view.attempt, view.error) == (2, "it ended with exit status 3")
 
 
-async def test_task_without_a_stored_work_tree_names_the_option(real: Herd, sandherd: Sandherd) -> None:
+async def check_task_without_a_stored_work_tree_names_the_option(real: Herd, sandherd: Sandherd) -> None:
     """Status 1, and one line."""
     task = await real.submit(task_spec("x", ["sh", "-c", "touch here"]))
     await real.wait(task)
@@ -128,7 +128,8 @@ async def test_task_without_a_stored_work_tree_names_the_option(real: Herd, sand
 async def test_files_of_a_running_task_are_copied_from_its_sandbox(
     real: Herd, sandherd: Sandherd, tmp_path: Path
 ) -> None:
-    """The task's name suffices; after its end the same command works."""
+    """The task's name suffices; after its end the same command works, if its work tree was stored."""
+    await check_task_without_a_stored_work_tree_names_the_option(real, sandherd)
     argv = ["sh", "-c", "echo half >note; until test -e go; do sleep 0.1; done; echo whole >note"]
     task = await real.submit(task_spec("x", argv, keep_work=True))
     async with real.follow(task=task) as events:

@@ -16,6 +16,7 @@ from tests.integration.worker.conformance.adapters import KINDS, Adapter, adapte
 from tests.integration.worker.conformance.groups import Group
 
 AT_LENGTH: Final = {
+    "test_task_is_completed_and_reported": {"openhands"},
     "test_task_resumes_an_earlier_session": {"openhands", "acp", "claude"},
     "test_frozen_agent_continues_its_turn": {"openhands", "acp", "claude"},
     "test_oom_kill_is_reported_with_its_figures": {"openhands", "acp", "claude"},
