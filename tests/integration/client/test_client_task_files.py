@@ -17,6 +17,7 @@ from sandherd.client.sandboxes import transfer
 from sandherd.contracts.requests import TaskView
 from sandherd.contracts.states import TaskState
 from tests.patience import PATIENCE
+from tests.polling import eventually
 
 Sandherd = Callable[..., Any]
 LARGE = bytes(range(256)) * 2048
@@ -63,7 +64,12 @@ def repository(tmp_path: Path) -> Path:
 
 
 async def only_task(real: Herd) -> TaskView:
-    [view] = (await real.tasks()).items
+    """The only task, once the spawner has its command: `run --no-follow` does not wait for that."""
+
+    async def submitted() -> list[TaskView]:
+        return (await real.tasks()).items
+
+    [view] = await eventually(submitted)
     return view
 
 
