@@ -69,7 +69,8 @@ async def only_task(real: Herd) -> TaskView:
     async def submitted() -> list[TaskView]:
         return (await real.tasks()).items
 
-    [view] = await eventually(submitted)
+    found: list[TaskView] = await eventually(submitted)
+    [view] = found
     return view
 
 
