@@ -31,6 +31,7 @@ from tests.left_out_tests import mark_left_out
 from tests.preloaded_cli import preloaded_sandherd
 from tests.run_lifetime import Lifetime, begin
 from tests.run_reports import CpuAccounting, RunReports
+from tests.shared_broker import own_broker
 
 TEMPLATE = "template_history"
 BROKER_PORTS = range(12_000, 20_000)
@@ -175,16 +176,8 @@ async def herd(provisioned: Path) -> AsyncIterator[Broker]:
 
     It is begun on a copy of what was made once: to make keys and streams anew takes twice as long.
     """
-    directory = Path(tempfile.mkdtemp(prefix="herd-"))
-    try:
-        shutil.copytree(provisioned, directory, dirs_exist_ok=True)
-        broker = Broker(directory)
-        broker.initialise()
-        await broker.nats.start()
+    async with own_broker(provisioned) as broker:
         yield broker
-        await broker.kill()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -33,8 +34,14 @@ class Violation:
 def violation_of(error: ValidationError, model: type[BaseModel]) -> Violation:
     """The first error that pydantic found in a model."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    minimum, maximum = _limits(model.model_json_schema(), first["loc"])
+    minimum, maximum = _limits(_schema(model), first["loc"])
     return Violation(first["type"], minimum, maximum, _LENGTHS.get(first["type"], ""))
+
+
+@lru_cache(maxsize=64)
+def _schema(model: type[BaseModel]) -> Mapping[str, Any]:
+    """The JSON Schema of a model; to build one takes longer than to check thousands of fields."""
+    return model.model_json_schema()
 
 
 def sentence(violation: Violation) -> str | None:

@@ -35,7 +35,10 @@ def sandherd(started: Callable[..., Any]) -> Sandherd:
 
 
 async def test_artifacts_of_a_task_are_listed_and_read(real: Herd, sandherd: Sandherd, tmp_path: Path) -> None:
-    """The complete value of a field, and the stored work tree, each by its name alone; of the task and its sandbox."""
+    """The complete value of a field, and the stored work tree, each by its name alone; of the task and its sandbox.
+
+    Unknown ones are errors.
+    """
     task = await real.submit(task_spec("x", ARGV, keep_work=True))
     view = await real.wait(task)
     assert view.error is None
@@ -58,9 +61,10 @@ async def test_artifacts_of_a_task_are_listed_and_read(real: Herd, sandherd: San
     assert (await sandherd("artifacts", "get", work["name"], "--of", task, "-o", str(archive)))[0] == 0
     with tarfile.open(archive) as tar:
         assert "out.txt" in tar.getnames()
+    await check_unknown_artifacts_are_errors(real, sandherd, tmp_path)
 
 
-async def test_unknown_artifacts_are_errors(real: Herd, sandherd: Sandherd, tmp_path: Path) -> None:
+async def check_unknown_artifacts_are_errors(real: Herd, sandherd: Sandherd, tmp_path: Path) -> None:
     """One line and status 1; nothing is written. An unknown sandbox is an error, not an empty list."""
     target = tmp_path / "new"
     for words in (

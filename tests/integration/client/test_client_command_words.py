@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 import pytest
 
@@ -42,7 +41,14 @@ async def sandbox(real: Herd, sandherd: Run) -> AsyncIterator[str]:
     await real.terminate(name)
 
 
-async def test_everything_after_the_name_is_the_command(sandbox: str, sandherd: Run, started: Start) -> None:
+async def test_commands_and_streams_are_those_of_a_shell(sandbox: str, sandherd: Run, started: Start) -> None:
+    """`exec` needs no `--`; `cp` reads and writes standard streams, a terminal only as text without control."""
+    await check_everything_after_the_name_is_the_command(sandbox, sandherd, started)
+    await check_file_is_copied_to_standard_output_and_from_standard_input(sandbox, sandherd)
+    await check_terminal_gets_only_text_without_control_sequences(sandbox, sandherd, started)
+
+
+async def check_everything_after_the_name_is_the_command(sandbox: str, sandherd: Run, started: Start) -> None:
     """Options of `exec` come before the name or, as before, before `--`; those of the command are its own."""
     await sandherd("exec", sandbox, "mkdir", "-p", "a/b")
     assert await sandherd("exec", sandbox, "ls", "-1", "a") == (0, b"b\n", b"")
@@ -58,9 +64,7 @@ async def test_everything_after_the_name_is_the_command(sandbox: str, sandherd: 
     assert (status, shown.splitlines()[0]) == (0, "-t"), shown
 
 
-async def test_file_is_copied_to_standard_output_and_from_standard_input(
-    sandbox: str, sandherd: Run, tmp_path: Path
-) -> None:
+async def check_file_is_copied_to_standard_output_and_from_standard_input(sandbox: str, sandherd: Run) -> None:
     """Only its bytes are written, nothing about it; a folder, and a folder's name as target, are refused."""
     status, out, err = await sandherd("cp", "-", f"{sandbox}:in/data.bin", stdin=LARGE)
     assert (status, err) == (0, b""), err
@@ -81,7 +85,7 @@ async def test_file_is_copied_to_standard_output_and_from_standard_input(
         assert says in err, (words, err)
 
 
-async def test_terminal_gets_only_text_without_control_sequences(sandbox: str, sandherd: Run, started: Start) -> None:
+async def check_terminal_gets_only_text_without_control_sequences(sandbox: str, sandherd: Run, started: Start) -> None:
     """Other files are refused in one line; text of a sandbox can't control the terminal."""
     await sandherd("cp", "-", f"{sandbox}:text", stdin=b"one\n\x1b]0;title\x07two\n")
     await sandherd("cp", "-", f"{sandbox}:data", stdin=b"\x00\xff")

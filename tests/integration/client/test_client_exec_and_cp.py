@@ -46,7 +46,16 @@ async def sandbox(real: Herd, sandherd: Sandherd) -> AsyncIterator[str]:
     await real.terminate(out.strip())
 
 
-async def test_exec_passes_output_and_exit_status_through(sandbox: str, sandherd: Sandherd) -> None:
+async def test_exec_passes_output_exit_status_and_ctrl_c_through(
+    sandbox: str, real: Herd, started: Callable[..., Any], sandherd: Sandherd
+) -> None:
+    """A command of a sandbox is as one of this machine, is found by its name if it is detached, and ends on Ctrl-C."""
+    await check_ctrl_c_ends_the_command(sandbox, real, started)  # the first, as it finds it by its event
+    await check_exec_passes_output_and_exit_status_through(sandbox, sandherd)
+    await check_detached_command_is_found_by_name(sandbox, sandherd)
+
+
+async def check_exec_passes_output_and_exit_status_through(sandbox: str, sandherd: Sandherd) -> None:
     """The command's output and exit status are those of `sandherd exec`."""
     assert await sandherd("exec", sandbox, "--", "sh", "-c", "echo out; echo err >&2; exit 7") == (7, "out\n", "err\n")
     status, out, err = await sandherd("exec", sandbox, "-o", "json", "--env", "A=1", "--", "sh", "-c", "echo $A")
@@ -61,7 +70,7 @@ async def test_exec_passes_output_and_exit_status_through(sandbox: str, sandherd
     assert "could not be started" in err
 
 
-async def test_detached_command_is_found_by_name(sandbox: str, sandherd: Sandherd) -> None:
+async def check_detached_command_is_found_by_name(sandbox: str, sandherd: Sandherd) -> None:
     """`--detach` prints a name, by which the command is inspected and ended."""
     status, out, _ = await sandherd("exec", sandbox, "--detach", "--", "sh", "-c", "echo begun; sleep 600")
     assert status == 0
@@ -80,9 +89,7 @@ async def test_detached_command_is_found_by_name(sandbox: str, sandherd: Sandher
     assert (await sandherd("exec", "--status", name, sandbox))[0] == 4
 
 
-async def test_ctrl_c_ends_the_command(
-    sandbox: str, real: Herd, started: Callable[..., Any], sandherd: Sandherd
-) -> None:
+async def check_ctrl_c_ends_the_command(sandbox: str, real: Herd, started: Callable[..., Any]) -> None:
     """The command in the sandbox ends, and the client exits with status 130, without a traceback."""
     process = await started("exec", sandbox, "--", "sh", "-c", "echo begun; sleep 600")
     assert await process.stdout.readline() == b"begun\n"
@@ -100,8 +107,13 @@ async def test_ctrl_c_ends_the_command(
 
 
 async def test_files_and_links_are_copied_both_ways(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
-    """A file and a folder are uploaded, listed, and downloaded unchanged, and so are links that stay within it."""
-    for number, check in enumerate((check_files_are_copied, check_links_are_copied)):
+    """A file and a folder are uploaded, listed, and downloaded unchanged, and so are links that stay within it.
+
+    Refused: a source that is neither a file nor a folder, a path outside of the work tree, and a file over the cap.
+    """
+    copies = (check_files_are_copied, check_links_are_copied)
+    refusals = (check_source_is_refused, check_path_is_refused, check_size_is_refused)
+    for number, check in enumerate((*copies, *refusals)):
         (folder := tmp_path / str(number)).mkdir()
         await check(sandbox, sandherd, folder)
 
@@ -130,13 +142,6 @@ async def check_files_are_copied(sandbox: str, sandherd: Sandherd, tmp_path: Pat
     assert (tmp_path / "out" / "large.bin").read_bytes() == LARGE
     assert (tmp_path / "out" / "inner" / "run.sh").stat().st_mode & 0o777 == 0o755
     assert not list(tmp_path.glob(".sandherd-*"))
-
-
-async def test_invalid_copies_are_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
-    """A source that is neither a file nor a folder, a path outside of the work tree, and a file over the cap."""
-    for number, check in enumerate((check_source_is_refused, check_path_is_refused, check_size_is_refused)):
-        (folder := tmp_path / str(number)).mkdir()
-        await check(sandbox, sandherd, folder)
 
 
 async def check_source_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path) -> None:
@@ -187,7 +192,15 @@ async def check_size_is_refused(sandbox: str, sandherd: Sandherd, tmp_path: Path
         assert str(256 << 20) in err
 
 
-async def test_available_options_are_listed(line: Context, sandherd: Sandherd) -> None:
+async def test_available_options_are_listed_and_a_batch_is_submitted(
+    real: Herd, sandherd: Sandherd, tmp_path: Path
+) -> None:
+    """Other options are usage errors; no task of a batch is submitted before one that it waits for."""
+    await check_available_options_are_listed(sandherd)
+    await check_batch_is_submitted_in_dependency_order(real, sandherd, tmp_path)
+
+
+async def check_available_options_are_listed(sandherd: Sandherd) -> None:
     """`runtimes` shows what can be requested; any other request is a usage error that names the available ones.
 
     With `-o name`, there is one runtime in a line and nothing else.
@@ -209,9 +222,7 @@ async def test_available_options_are_listed(line: Context, sandherd: Sandherd) -
         assert said in err
 
 
-async def test_batch_is_submitted_in_dependency_order(
-    line: Context, real: Herd, sandherd: Sandherd, tmp_path: Path
-) -> None:
+async def check_batch_is_submitted_in_dependency_order(real: Herd, sandherd: Sandherd, tmp_path: Path) -> None:
     """No task is submitted before one that it waits for; a list shows their states."""
     tasks = [
         {"name": "last", "text": "last", "argv": ["true"], "depends_on": ["first"]},

@@ -142,6 +142,7 @@ async def test_following_continues_after_a_reconnect(client: Herd, neighbours: N
     assert following.is_complete
 
 
+@pytest.mark.own_broker
 async def test_following_survives_the_broker(client: Herd, neighbours: Neighbours, herd: Broker) -> None:
     """A killed and restarted broker loses a follower nothing."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:

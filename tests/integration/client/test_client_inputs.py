@@ -61,9 +61,19 @@ async def test_task_of_a_file_reads_what_another_has_left(sandherd: Sandherd, tm
     assert [view.state for view in (await real.tasks()).items] == [TaskState.COMPLETED] * 2
 
 
-async def test_folders_files_and_patterns_are_taken(real: Herd) -> None:
-    """At the same paths; a link that leads out of the work tree is left out, and the task's own files are on top."""
+async def test_files_of_a_task_are_taken_by_others(real: Herd) -> None:
+    """By every attempt, what exists and is named; anything else is a permanent failure or a rejection."""
     build = await built(real, BUILD)
+    await check_folders_files_and_patterns_are_taken(real, build)
+    await check_absent_path_is_a_permanent_failure(real, build)
+    await check_input_that_names_its_own_archive_is_rejected(real, build)
+    await check_retry_takes_the_files_again(real, build)
+    await check_task_that_has_left_nothing_fails_its_dependants(real)
+    await check_input_of_a_task_that_stores_nothing_is_rejected(real)
+
+
+async def check_folders_files_and_patterns_are_taken(real: Herd, build: str) -> None:
+    """At the same paths; a link that leads out of the work tree is left out, and the task's own files are on top."""
     script = (
         "test ! -e dist/one && test ! -L dist/etc && test ! -e other && "
         "test $(cat dist/deep/two) = two && test $(cat mine) = mine"
@@ -74,9 +84,8 @@ async def test_folders_files_and_patterns_are_taken(real: Herd) -> None:
     assert (view.state, view.error) == (TaskState.COMPLETED, None)
 
 
-async def test_absent_path_is_a_permanent_failure(real: Herd) -> None:
+async def check_absent_path_is_a_permanent_failure(real: Herd, build: str) -> None:
     """It names the path and the task, and there is one attempt only; the agent does not start."""
-    build = await built(real, BUILD)
     view = await taken(real, build, ["dist/one", "one"], "true")
     assert (view.state, view.error_type, view.attempt) == (TaskState.FAILED, "start", 1)
     assert view.error is not None
@@ -84,14 +93,14 @@ async def test_absent_path_is_a_permanent_failure(real: Herd) -> None:
     assert build in view.error
 
 
-async def test_task_that_has_left_nothing_fails_its_dependants(real: Herd) -> None:
+async def check_task_that_has_left_nothing_fails_its_dependants(real: Herd) -> None:
     """With the reason, once it is certain that nothing more is received."""
     view = await taken(real, await built(real, "true"), ["x"], "true")
     assert (view.state, view.error_type) == (TaskState.FAILED, "dependency_failed")
     assert "has stored no result" in str(view.error)
 
 
-async def test_input_of_a_task_that_stores_nothing_is_rejected(real: Herd) -> None:
+async def check_input_of_a_task_that_stores_nothing_is_rejected(real: Herd) -> None:
     """At its submission, with the field and what to do."""
     build = await real.submit(task_spec("build", ["true"]))
     with pytest.raises(HerdError) as caught:
@@ -100,9 +109,8 @@ async def test_input_of_a_task_that_stores_nothing_is_rejected(real: Herd) -> No
     assert "--keep-work" in caught.value.line
 
 
-async def test_input_that_names_its_own_archive_is_rejected(real: Herd) -> None:
+async def check_input_that_names_its_own_archive_is_rejected(real: Herd, build: str) -> None:
     """The spawner alone decides which archive a worker may fetch."""
-    build = await built(real, BUILD)
     task = new_task()
     one = TaskInput(task=build, paths=("dist",), sandbox="sbx-other")
     await real.submit(task_spec("test", ["true"], depends_on=(build,), inputs=(one,)), task=task)
@@ -110,9 +118,8 @@ async def test_input_that_names_its_own_archive_is_rejected(real: Herd) -> None:
         await real.wait(task)
 
 
-async def test_retry_takes_the_files_again(real: Herd) -> None:
+async def check_retry_takes_the_files_again(real: Herd, build: str) -> None:
     """Each attempt begins with them."""
-    build = await built(real, BUILD)
     view = await taken(real, build, ["dist/one"], "test -e dist/one || exit 4; exit 3")
     assert view.error == "it ended with exit status 3"
     await real.retry(view.task)

@@ -27,9 +27,9 @@ def context(line: Context) -> Context:
     return line
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Git:
-    git = new_repository(tmp_path / "web")
+def new_local(folder: Path) -> Git:
+    folder.mkdir()
+    git = new_repository(folder / "web")
     git.commit("file", "broken\n")
     return git
 
@@ -46,8 +46,14 @@ def sandherd(started: Callable[..., Any]) -> Sandherd:
     return run
 
 
-async def test_work_on_a_local_repository_comes_back_as_a_branch(real: Herd, sandherd: Sandherd, local: Git) -> None:
-    """The agent's commit, and what it left uncommitted, in a branch here; the work tree is not changed."""
+async def test_work_on_a_local_repository_comes_back_as_a_branch(
+    real: Herd, sandherd: Sandherd, tmp_path: Path
+) -> None:
+    """The agent's commit, and what it left uncommitted, in a branch here; the work tree is not changed.
+
+    Another task continues a branch.
+    """
+    local = new_local(tmp_path / "first")
     first = local("rev-parse", "HEAD")
     (local.folder / "file").write_text("my own change\n")
     status, out, err = await sandherd("run", "Fix it", "--repo", str(local.folder / "."), "--", "/bin/sh", "-c", FIX)
@@ -70,9 +76,10 @@ async def test_work_on_a_local_repository_comes_back_as_a_branch(real: Herd, san
     assert (await sandherd("branches", "delete", branch, "--yes"))[0] == 0
     assert (await real.branch(view.id)).state is BranchState.DELETED
     assert local("rev-parse", branch) == view.commit
+    await check_second_task_continues_the_branch(real, new_local(tmp_path / "second"))
 
 
-async def test_second_task_continues_the_branch(real: Herd, local: Git) -> None:
+async def check_second_task_continues_the_branch(real: Herd, local: Git) -> None:
     """By its name; the local branch is fast-forwarded then. `tasks get` has the repository and the branch."""
     task = await real.submit("Begin", ["/bin/sh", "-c", "echo one >one"], repository=local.folder)
     assert (await real.wait(task)).state is TaskState.COMPLETED

@@ -130,9 +130,14 @@ async def test_refused_submission_ends_the_following_with_its_reason(real: Herd)
     assert (await real.wait("task-taken")).state is TaskState.CANCELLED
 
 
-@pytest.mark.parametrize("ended", [False, True], ids=["running", "ended"])
-async def test_task_under_a_name_in_use_is_the_same_or_another(real: Herd, *, ended: bool) -> None:
-    """The same specification is accepted, and is no second task; another one is refused."""
+async def test_task_under_a_name_in_use_is_the_same_or_another(real: Herd) -> None:
+    """The same specification is accepted, and is no second task; another one is refused. It runs, or has ended."""
+    for ended in (False, True):
+        await check_name_in_use(real, ended=ended)
+
+
+async def check_name_in_use(real: Herd, *, ended: bool) -> None:
+    """For one task."""
     name = f"task-again-{ended}".lower()
     spec = task_spec("sleep", ["sleep", "0" if ended else "600"])
     await real.submit(spec, task=name)

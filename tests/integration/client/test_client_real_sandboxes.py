@@ -29,7 +29,21 @@ async def written(real: Herd, sandbox: str, *argv: str, **more: object) -> tuple
     return exit_status(execution.state), streams["stdout"], streams["stderr"]
 
 
-async def test_sandbox_without_a_task_is_used(real: Herd, tmp_path: Path) -> None:
+async def test_sandboxes_are_created_used_and_ended(real: Herd, tmp_path: Path) -> None:
+    """Sandboxes run commands, store files, are paused, resumed, extended and ended; impossible ones are refused."""
+    await check_unavailable_options_are_refused_before_sending(real)
+    await check_sandbox_without_a_task_is_used(real, tmp_path)
+    await check_sandbox_is_paused_resumed_and_extended(real)
+    await check_killed_command_states_its_end(real)
+
+
+async def test_task_is_followed_over_all_its_attempts(real: Herd) -> None:
+    """Whether the spawner retries or a user does, live and from the history."""
+    await check_task_is_followed_over_its_attempts(real)
+    await check_task_retried_by_hand_is_followed_to_its_last_end(real)
+
+
+async def check_sandbox_without_a_task_is_used(real: Herd, tmp_path: Path) -> None:
     """A sandbox is created, runs commands, stores files and returns them unchanged, and ends."""
     view = await real.create(SandboxSpec(ttl_seconds=600, files={"hello.txt": "hello"}))
     assert view is not None
@@ -56,7 +70,7 @@ async def test_sandbox_without_a_task_is_used(real: Herd, tmp_path: Path) -> Non
     assert raised.value.problem.code is Code.CONFLICT
 
 
-async def test_sandbox_is_paused_resumed_and_extended(real: Herd) -> None:
+async def check_sandbox_is_paused_resumed_and_extended(real: Herd) -> None:
     """Each call returns when it is done; an impossible one is an error with the reason."""
     view = await real.create(SandboxSpec(ttl_seconds=600))
     assert view is not None
@@ -78,7 +92,7 @@ async def test_sandbox_is_paused_resumed_and_extended(real: Herd) -> None:
     assert raised.value.problem.code is Code.CONFLICT
 
 
-async def test_killed_command_states_its_end(real: Herd) -> None:
+async def check_killed_command_states_its_end(real: Herd) -> None:
     """The state is that of a killed command, and its children have ended."""
     view = await real.create()
     assert view is not None
@@ -89,7 +103,7 @@ async def test_killed_command_states_its_end(real: Herd) -> None:
     await real.terminate(view.sandbox)
 
 
-async def test_unavailable_options_are_refused_before_sending(real: Herd) -> None:
+async def check_unavailable_options_are_refused_before_sending(real: Herd) -> None:
     """An unknown runtime, an unknown profile and too much memory name what is allowed; nothing reaches the spawner."""
     for spec, words in (
         (SandboxSpec(runtime="moon"), "there is: process"),
@@ -102,7 +116,7 @@ async def test_unavailable_options_are_refused_before_sending(real: Herd) -> Non
     assert not (await real.sandboxes()).items
 
 
-async def test_task_is_followed_over_its_attempts(real: Herd) -> None:
+async def check_task_is_followed_over_its_attempts(real: Herd) -> None:
     """The first attempt fails and the second does not: both sandboxes are followed, to the end."""
     again = 'test "$SANDHERD_ATTEMPT" = 2 || exit 7'
     retry = {"max_attempts": 3, "first_delay_seconds": 0, "also": ["exit_status"]}
@@ -117,7 +131,7 @@ async def test_task_is_followed_over_its_attempts(real: Herd) -> None:
     assert "task.failed" not in types
 
 
-async def test_task_retried_by_hand_is_followed_to_its_last_end(real: Herd, tmp_path: Path) -> None:
+async def check_task_retried_by_hand_is_followed_to_its_last_end(real: Herd) -> None:
     """The first end is shown in its place; following continues to the last one, live and from the history."""
     fails = 'test "$SANDHERD_ATTEMPT" = 2'
     await real.submit(task_spec("once", ["sh", "-c", fails], retry={"max_attempts": 1}), task="task-once")

@@ -181,7 +181,7 @@ async def test_session_of_self_storing_agent_is_loaded_by_id(real: Herd) -> None
 
 
 async def test_tasks_of_a_file_go_on_from_an_earlier_one(real: Herd, sandherd: Run, tmp_path: Path) -> None:
-    """Each in its way; where one has nothing to go on from, none of them is sent."""
+    """Each in its way; where one has nothing to go on from, none of them is sent. `run` refuses it with a remedy."""
     first = await real.submit(acp("say hello"))
     await real.wait(first)
     spec = acp("say again", "forks").model_dump(mode="json")
@@ -195,10 +195,11 @@ async def test_tasks_of_a_file_go_on_from_an_earlier_one(real: Herd, sandherd: R
     assert status == 0, err
     views = [await real.wait(one["task"]) for one in json.loads(out)["tasks"]]
     assert [view.result["session_id"] for view in views] == ["sess-1", "sess-1-fork"]
+    await check_impossible_resume_is_refused_with_the_name(real, sandherd, first)
 
 
-async def test_impossible_resume_is_refused_with_the_name(real: Herd, sandherd: Run) -> None:
-    """A task that is unknown, without a session, of another kind or running is refused with a remedy."""
+async def check_impossible_resume_is_refused_with_the_name(real: Herd, sandherd: Run, done: str) -> None:
+    """Of a task that is unknown, without a session, or of another kind."""
     program = await real.submit("talk", ["true"])
     await real.wait(program)
     status, _, err = await sandherd("run", "go on", "--harness", "claude", "--resume", "task-never")
@@ -207,8 +208,6 @@ async def test_impossible_resume_is_refused_with_the_name(real: Herd, sandherd: 
     assert (status != 0, f"{program} uses the harness command, which has no session" in err) == (True, True)
     status, _, err = await sandherd("run", "go on", "--harness", "claude", "--fork")
     assert (status != 0, "name the earlier task with --resume TASK" in err) == (True, True)
-    done = await real.submit(acp("say hello"))
-    await real.wait(done)
     status, _, err = await sandherd("run", "go on", "--harness", "claude", "--resume", done)
     assert (status != 0, f"use the harness of {done}" in err) == (True, True)
     with pytest.raises(HerdError) as caught:

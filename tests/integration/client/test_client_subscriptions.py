@@ -74,6 +74,7 @@ async def take(events: AsyncIterator[ReceivedEvent], count: int, seconds: float 
     return found
 
 
+@pytest.mark.own_broker
 async def test_subscription_is_followed_over_a_broker_kill(ingest: Broker, subscriber: Herd) -> None:
     """Events from before, during and after the outage come in order, without a restart of the reader."""
     await subscriber.subscribe("copy")
@@ -267,6 +268,7 @@ async def test_credential_is_created_with_the_rights_of_its_role(
     assert "--file" in err
 
 
+@pytest.mark.own_broker
 async def test_credential_is_revoked_and_replaced(herd: Broker, sandherd: Sandherd, tmp_path: Path) -> None:
     """A copy of the file is enough: connections end, the error names the command, whose file works. No other is."""
     path, copy = tmp_path / "ada.creds", tmp_path / "copy.creds"
@@ -292,6 +294,7 @@ async def test_credential_is_revoked_and_replaced(herd: Broker, sandherd: Sandhe
         await client.connection.flush()
 
 
+@pytest.mark.own_broker
 async def test_only_users_credentials_are_revoked(herd: Broker, sandherd: Sandherd, tmp_path: Path) -> None:
     """Not that of a service, not by a file that names another's key without its private one, and not without keys."""
     forged = tmp_path / "forged.creds"

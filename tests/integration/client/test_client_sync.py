@@ -94,15 +94,21 @@ def program(line: Context, tmp_path: Path) -> Any:
 
 
 async def test_program_without_asyncio_does_all_work(program: Any) -> None:
-    """Tasks, events as generators, output, commands in sandboxes, threads; at its end no thread is left."""
+    """Tasks, events as generators, output, commands, threads; errors are the same; at its end no thread is left."""
     process = await program(WORK)
     out, err = await process.communicate()
     assert (process.returncode, out, err) == (0, b"done\n", b"")
+    await check_unreachable_broker_is_the_error_of_the_asynchronous_client(program)
 
 
-@pytest.mark.parametrize("what", ["wait", "follow"])
-async def test_interrupted_program_closes_the_connection(program: Any, real: Herd, what: str) -> None:
+async def test_interrupted_program_closes_the_connection(program: Any, real: Herd) -> None:
     """Ctrl-C ends the method that waits, and nothing is printed by asyncio; the task is still there."""
+    for what in ("wait", "follow"):
+        await check_interrupt(program, real, what)
+
+
+async def check_interrupt(program: Any, real: Herd, what: str) -> None:
+    """During one method."""
     process = await program(INTERRUPTED, what)
     task = (await process.stdout.readline()).decode().strip()
     async with real.follow(task=task) as events:
@@ -117,7 +123,7 @@ async def test_interrupted_program_closes_the_connection(program: Any, real: Her
     await real.wait(task)
 
 
-async def test_unreachable_broker_is_the_error_of_the_asynchronous_client(program: Any) -> None:
+async def check_unreachable_broker_is_the_error_of_the_asynchronous_client(program: Any) -> None:
     """`NotReachedError`; the thread has ended."""
     text = """
 place = Context(nats_url="nats://127.0.0.1:9", credentials=None, project="default", home=pathlib.Path(sys.argv[3]))

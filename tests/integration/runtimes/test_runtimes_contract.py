@@ -115,9 +115,20 @@ async def test_sandboxes_are_found_by_their_own_herd_only(sandboxes: Sandboxes) 
     assert {(seen.project, seen.alive) for seen in found} == {("p1", True)}
 
 
-async def test_exit_status_of_a_command_is_reported(sandboxes: Sandboxes) -> None:
-    """Every exit status is reported, also for a signal and a missing program."""
+async def test_commands_and_files_of_a_sandbox(sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands have their exit status, folder, variables, time and bound of output; files are read or refused."""
+    monkeypatch.setenv("SPAWNERS_OWN", "secret")
     unit = await sandboxes.make()
+    await check_exit_status_of_a_command_is_reported(sandboxes, unit)
+    await check_command_has_its_folder_and_variables(sandboxes, unit)
+    await check_command_over_its_time_is_ended(sandboxes, unit)
+    await check_output_is_limited_to_its_bound(sandboxes, unit)
+    await check_file_is_written_and_read_unchanged(sandboxes, unit)
+    await check_unreadable_files_are_refused(sandboxes, unit)
+
+
+async def check_exit_status_of_a_command_is_reported(sandboxes: Sandboxes, unit: str) -> None:
+    """Every exit status is reported, also for a signal and a missing program."""
     for code in (0, 1, 124, 137, 255):
         ran = await sandboxes.sh(unit, f"echo out; echo err >&2; exit {code}")
         assert (ran.code, ran.timed_out, ran.cut) == (code, False, False)
@@ -127,10 +138,8 @@ async def test_exit_status_of_a_command_is_reported(sandboxes: Sandboxes) -> Non
     assert (await sandboxes.runtime.run(unit, Command(argv=["sandherd-has-none"]))).code in {126, 127}
 
 
-async def test_command_has_its_folder_and_variables(sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def check_command_has_its_folder_and_variables(sandboxes: Sandboxes, unit: str) -> None:
     """A command runs in the work tree or the named folder, without the spawner's variables."""
-    monkeypatch.setenv("SPAWNERS_OWN", "secret")
-    unit = await sandboxes.make()
     ran = await sandboxes.sh(unit, "mkdir 'a b'; pwd; env", environment={"GIVEN": "ü 'x'"})
     assert ran.out.splitlines()[0].endswith(b"/work")
     assert "GIVEN=ü 'x'" in ran.out.decode().splitlines()
@@ -157,9 +166,8 @@ async def test_sandbox_is_limited_to_its_cores(sandboxes: Sandboxes, kind: str) 
     assert 0 < share < 0.45  # others on this machine may leave it less than its share, and its worker has a part of it
 
 
-async def test_command_over_its_time_is_ended(sandboxes: Sandboxes) -> None:
+async def check_command_over_its_time_is_ended(sandboxes: Sandboxes, unit: str) -> None:
     """The command's output until then is returned; no process that it started remains."""
-    unit = await sandboxes.make()
     script = "echo before; sleep 4711 & exec sleep 4711"
     ran = await ran_out_of_time(lambda seconds: sandboxes.sh(unit, script, seconds=seconds), lambda ran: ran.out)
     assert (ran.code, ran.timed_out, ran.out) == (None, True, b"before\n")
@@ -167,9 +175,8 @@ async def test_command_over_its_time_is_ended(sandboxes: Sandboxes) -> None:
     assert b"sleep 4711 \n" not in left.out
 
 
-async def test_output_is_limited_to_its_bound(sandboxes: Sandboxes) -> None:
+async def check_output_is_limited_to_its_bound(sandboxes: Sandboxes, unit: str) -> None:
     """Three megabytes are complete; with a bound of one, the first megabyte is returned with `cut`."""
-    unit = await sandboxes.make()
     script = "head -c 3000000 /dev/zero | tr '\\0' x"
     whole = await sandboxes.sh(unit, script)
     assert (whole.out, whole.cut) == (b"x" * 3_000_000, False)
@@ -177,9 +184,9 @@ async def test_output_is_limited_to_its_bound(sandboxes: Sandboxes) -> None:
     assert (len(bounded.out), bounded.cut, bounded.code) == (1_000_000, True, 0)
 
 
-async def test_file_is_written_and_read_unchanged(sandboxes: Sandboxes) -> None:
+async def check_file_is_written_and_read_unchanged(sandboxes: Sandboxes, unit: str) -> None:
     """Bytes of every kind, under any name, in new folders; a second write replaces the first."""
-    unit, content = await sandboxes.make(), bytes(range(256)) * 5000
+    content = bytes(range(256)) * 5000
     for name in ("plain", "with space", "ünïcode ✓", "-dash", "quote'\"$(id)", "new\nline", "a" * 200):
         for written in (b"first", content):
             await sandboxes.runtime.write_files(unit, [File(f"work/a folder/{name}", written, 0o640)])
@@ -188,9 +195,8 @@ async def test_file_is_written_and_read_unchanged(sandboxes: Sandboxes) -> None:
     assert said.out.startswith(f"640 {len(content)}\n".encode())
 
 
-async def test_unreadable_files_are_refused(sandboxes: Sandboxes) -> None:
+async def check_unreadable_files_are_refused(sandboxes: Sandboxes, unit: str) -> None:
     """Too large, a folder, a link, or outside of its own folders; what is not there is not there."""
-    unit = await sandboxes.make()
     await sandboxes.runtime.write_files(unit, [File("work/large", b"x" * 1001)])
     await sandboxes.sh(unit, "ln -s /etc/passwd link")
     assert await sandboxes.runtime.read(unit, "work/none", 1000) is None

@@ -46,20 +46,19 @@ async def at(daytona_double: Double) -> AsyncIterator[Boxes]:
     assert daytona_double.living() == []
 
 
-@pytest.mark.parametrize("lie", LIES)
-async def test_forged_state_hides_no_sandbox_and_keeps_none_running(
-    at: Boxes, daytona_double: Double, lie: str
-) -> None:
+async def test_forged_state_hides_no_sandbox_and_keeps_none_running(at: Boxes, daytona_double: Double) -> None:
     """Both sandboxes are found, by name and by herd, and Daytona stops the forger's soon after its grace."""
-    liar, other = await at.make(), await at.make()
-    runtime = BoxRuntime(at.provider, at.herd)
-    assert (await at.sh(liar, f"cd {RUN}; {lie}")).code == 0
-    async with asyncio.timeout(PATIENCE):
-        assert {seen.unit for seen in await runtime.find_all()} == {liar.name, other.name}
-        assert await runtime.observe(liar.name) is not None
-        await runtime.stop(liar.name, 0)
-    assert daytona_double.of(liar.name).state == "stopped"
-    assert {seen.unit: seen.alive for seen in await runtime.find_all()} == {liar.name: False, other.name: True}
+    other, runtime = await at.make(), BoxRuntime(at.provider, at.herd)
+    for lie in LIES:
+        liar = await at.make()
+        assert (await at.sh(liar, f"cd {RUN}; {lie}")).code == 0, lie
+        async with asyncio.timeout(PATIENCE):
+            assert {seen.unit for seen in await runtime.find_all()} == {liar.name, other.name}, lie
+            assert await runtime.observe(liar.name) is not None, lie
+            await runtime.stop(liar.name, 0)
+        assert daytona_double.of(liar.name).state == "stopped", lie
+        assert {seen.unit: seen.alive for seen in await runtime.find_all()} == {liar.name: False, other.name: True}, lie
+        await at.provider.remove(liar.name)
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 429, 500, 502])

@@ -27,8 +27,8 @@ from tests.integration.spawner.conftest import Person
 from tests.polling import eventually
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
-CHECKS = 120
-"""Ten minutes of checks at the default interval."""
+CHECKS = 24
+"""Two minutes of checks at the default interval."""
 MINUTES = CHECKS * Settings().check_interval / 60
 KINDS = [(None, 1), ("v1beta1", 2)]
 """The version of Sandboxes that a cluster has, and how many watches a spawner needs there."""
@@ -38,7 +38,7 @@ KINDS = [(None, 1), ("v1beta1", 2)]
 async def test_an_idle_sandbox_costs_no_request(
     herd: Broker, tmp_path: Path, version: str | None, watches: int
 ) -> None:
-    """Three idle sandboxes, checked as often as in ten minutes by the real spawner: at most the renewal of watches."""
+    """Three idle sandboxes, checked as often as in two minutes by the real spawner: at most the renewal of watches."""
     with Cluster(sandboxes=version) as cluster:
         counted: list[int] = []
 

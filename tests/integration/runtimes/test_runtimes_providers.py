@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spawner.runtimes.boxes.box_files import HERD, PROJECT, ROOT, STATE
-from spawner.runtimes.boxes.provider import BoxState, Command, File, ProviderError, ProviderFault
+from spawner.runtimes.boxes.provider import Box, BoxState, Command, File, ProviderError, ProviderFault
 from tests.integration.runtimes.conftest import PROVIDERS
 from tests.late_commands import ran_out_of_time
 from tests.patience import PATIENCE
@@ -67,9 +67,18 @@ async def test_program_has_its_files_and_variables(boxes: Any) -> None:
 _WAIT = 'trap "exit 0" TERM; while :; do sleep 0.1; done'
 
 
-async def test_exit_status_of_a_command_is_reported(boxes: Any) -> None:
-    """Every exit status is reported, with both outputs."""
+async def test_commands_and_files_of_a_sandbox(boxes: Any) -> None:
+    """Commands have their exit status, time and bound of output; files are written, read, and refused."""
     box = await boxes.make()
+    await check_exit_status_of_a_command_is_reported(boxes, box)
+    await check_command_over_its_time_is_ended(boxes, box)
+    await check_output_is_limited_to_its_bound(boxes, box)
+    await check_file_is_written_and_read_unchanged(boxes, box)
+    await check_unreadable_files_are_refused(boxes, box)
+
+
+async def check_exit_status_of_a_command_is_reported(boxes: Any, box: Box) -> None:
+    """Every exit status is reported, with both outputs."""
     for code in (0, 1, 124, 137, 255):
         ran = await boxes.sh(box, f"echo out; echo err >&2; exit {code}")
         assert (ran.code, ran.timed_out, ran.cut) == (code, False, False)
@@ -77,9 +86,8 @@ async def test_exit_status_of_a_command_is_reported(boxes: Any) -> None:
         assert b"err" in ran.out + ran.err
 
 
-async def test_command_over_its_time_is_ended(boxes: Any) -> None:
+async def check_command_over_its_time_is_ended(boxes: Any, box: Box) -> None:
     """The command's output until then is returned; no process of it remains."""
-    box = await boxes.make()
     script = "echo before; exec sleep 4711"
     ran = await ran_out_of_time(lambda seconds: boxes.sh(box, script, seconds=seconds), lambda ran: ran.out)
     assert (ran.code, ran.timed_out) == (None, True)
@@ -87,9 +95,8 @@ async def test_command_over_its_time_is_ended(boxes: Any) -> None:
     assert b"sleep 4711" not in (await boxes.sh(box, "ps -eo args | grep -v grep")).out
 
 
-async def test_output_is_limited_to_its_bound(boxes: Any) -> None:
+async def check_output_is_limited_to_its_bound(boxes: Any, box: Box) -> None:
     """Three megabytes are complete; with a bound of one, the first megabyte is returned with `cut`."""
-    box = await boxes.make()
     script = "head -c 3000000 /dev/zero | tr '\\0' x"
     whole = await boxes.sh(box, script)
     assert (whole.out, whole.cut) == (b"x" * 3_000_000, False)
@@ -97,17 +104,16 @@ async def test_output_is_limited_to_its_bound(boxes: Any) -> None:
     assert (len(bounded.out), bounded.cut, bounded.code) == (1_000_000, True, 0)
 
 
-async def test_file_is_written_and_read_unchanged(boxes: Any) -> None:
+async def check_file_is_written_and_read_unchanged(boxes: Any, box: Box) -> None:
     """Bytes of every kind, under any name."""
-    box, content = await boxes.make(), bytes(range(256)) * 5000
+    content = bytes(range(256)) * 5000
     for name in ("plain", "with space", "ünïcode ✓", "-dash", "quote'\"$(id)", "new\nline", "a" * 200):
         await boxes.provider.write_files(box.name, [File(f"{WORK}/{name}", content)])
         assert await boxes.provider.read(box.name, f"{WORK}/{name}", 10_000_000) == content, name
 
 
-async def test_unreadable_files_are_refused(boxes: Any) -> None:
+async def check_unreadable_files_are_refused(boxes: Any, box: Box) -> None:
     """A missing file, one too large, a folder, and one outside of the permitted folder are refused."""
-    box = await boxes.make()
     await boxes.provider.write_files(box.name, [File(f"{WORK}/large", b"x" * 1001)])
     for path, fault in (
         (f"{WORK}/none", ProviderFault.NOT_FOUND),

@@ -154,13 +154,13 @@ async def test_command_that_cannot_start_states_why(bare: Any) -> None:
     assert (await bare.event("exec_completed")).data.state == "failed"
 
 
-@pytest.mark.parametrize("cwd", ["..", "/tmp", "a/../../x", "out"])
-async def test_command_outside_of_the_work_tree_is_refused(bare: Any, cwd: str) -> None:
+async def test_command_outside_of_the_work_tree_is_refused(bare: Any) -> None:
     """A folder behind a link that leads out of it is refused too."""
     (bare.work / "out").symlink_to("/tmp")
-    with pytest.raises(RefusedError) as refusal:
-        await bare.exec("/bin/true", cwd=cwd)
-    assert (refusal.value.problem.code, refusal.value.problem.field) == ("refused", "cwd")
+    for cwd in ("..", "/tmp", "a/../../x", "out"):
+        with pytest.raises(RefusedError) as refusal:
+            await bare.exec("/bin/true", cwd=cwd)
+        assert (refusal.value.problem.code, refusal.value.problem.field) == ("refused", "cwd"), cwd
 
 
 async def test_commands_over_the_limit_are_refused(bare: Any) -> None:
@@ -211,6 +211,7 @@ async def test_command_and_agent_end_independently(sandbox: Any, eventually: Any
     assert kinds.count("exec_started") == kinds.count("exec_completed") == 2
 
 
+@pytest.mark.own_broker
 @pytest.mark.faults
 async def test_command_continues_while_the_broker_is_down(bare: Any, herd: Any, eventually: Any) -> None:
     """After the broker's restart no output is missing, and the command has run once."""

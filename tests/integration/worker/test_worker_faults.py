@@ -54,6 +54,7 @@ async def whole(sandbox: Any, count: int) -> list[Any]:
     return list(events)
 
 
+@pytest.mark.own_broker
 async def test_broker_killed_five_times_loses_no_event(sandbox: Any, herd: Any, eventually: Any) -> None:
     """Every event is stored once, in sequence, and the worker ends with everything acknowledged.
 
@@ -76,6 +77,7 @@ async def test_broker_killed_five_times_loses_no_event(sandbox: Any, herd: Any, 
     assert [event.type for event in events[-2:]] == ["agent.completed", "agent.shutdown"]
 
 
+@pytest.mark.own_broker
 async def test_worker_without_a_broker_continues_and_is_drained_later(sandbox: Any, herd: Any, eventually: Any) -> None:
     """Stopped meanwhile, its exit status states unsent events; a run with `--recover` sends them."""
     sandbox.python(talks(100, then="open('said', 'w').close(); time.sleep(600)"))
@@ -95,6 +97,7 @@ async def test_worker_without_a_broker_continues_and_is_drained_later(sandbox: A
     assert not list((sandbox.state / "spool").glob("*.log"))
 
 
+@pytest.mark.own_broker
 async def test_worker_started_before_its_broker_joins_later(sandbox: Any, herd: Any, eventually: Any) -> None:
     """The agent waits for the permission to start: no service could confirm the attempt."""
     await herd.kill()
@@ -241,6 +244,7 @@ async def test_worker_reconnects_after_its_credential_expired(sandbox: Any, desk
     await whole(sandbox, 400)
 
 
+@pytest.mark.own_broker
 async def test_full_spool_stops_the_agent_with_an_event(sandbox: Any, herd: Any, eventually: Any) -> None:
     """Without the broker and without space, the agent is stopped, and the reason is published later."""
     sandbox.python(talks(10**7, first=WAITS))
@@ -264,6 +268,7 @@ def _spooled(spool: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(spool.glob("*.log"))[-1:])
 
 
+@pytest.mark.own_broker
 async def test_output_and_events_survive_a_kill_of_broker_and_worker(sandbox: Any, herd: Any, eventually: Any) -> None:
     """All stored output and events from before the kill are there afterwards."""
     sandbox.python(talks(200, then="print('x' * 100, flush=True); open('said', 'w').close(); time.sleep(600)"))
@@ -278,6 +283,7 @@ async def test_output_and_events_survive_a_kill_of_broker_and_worker(sandbox: An
     await whole(sandbox, 200)
 
 
+@pytest.mark.own_broker
 async def test_worker_with_an_expired_credential_ends(sandbox: Any, herd: Any, eventually: Any) -> None:
     """A worker whose credential has expired while the broker is down ends without having begun."""
     credentials = sandbox.state / "short.creds"

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from sandherd.bus.connection import Bus, StreamFullError
 from sandherd.bus.stream_configs import stream_config
 from sandherd.contracts.streams import BY_STREAM
@@ -53,6 +55,7 @@ async def until_forgotten(bus: Bus) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.own_broker
 async def test_messages_accepted_behind_a_refused_one_are_not_repeated(herd: Broker, tmp_path: Path) -> None:
     """A large event is refused and smaller ones behind it are accepted: each is stored once.
 

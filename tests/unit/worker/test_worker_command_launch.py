@@ -1,10 +1,11 @@
-"""The launch of a command that is cancelled."""
+"""The launch of a command: one that is cancelled, and what is done before it is executed."""
 
 import asyncio
 from pathlib import Path
 
 import pytest
 
+from sandherd_worker import confinement
 from sandherd_worker.access.command_launch import CommandLaunch, LaunchedCommand, launch
 from sandherd_worker.processes import Reaper
 
@@ -27,3 +28,10 @@ async def test_command_of_a_cancelled_launch_is_killed(
     with pytest.raises(asyncio.CancelledError):
         await launching
     assert await command.exit < 0
+
+
+@pytest.mark.parametrize("rules", [None, 17])
+def test_command_is_only_copied_where_it_enters_a_domain(rules: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without rules nothing is run before it is executed, so it is started without a copy of the worker."""
+    monkeypatch.setattr(confinement, "_rules", lambda: rules)
+    assert confinement.entry() is (None if rules is None else confinement.enter)

@@ -90,7 +90,7 @@ async def launch(what: CommandLaunch, reaper: Reaper) -> LaunchedCommand:
             stdin=subprocess.DEVNULL if of_child is None else of_child,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            preexec_fn=confinement.enter,  # noqa: PLW1509  # one system call, no lock can be held
+            preexec_fn=confinement.entry(),  # noqa: PLW1509  # one system call, no lock can be held
             start_new_session=True,
         )
     finally:

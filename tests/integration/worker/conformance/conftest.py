@@ -16,15 +16,18 @@ from tests.integration.worker.conformance.adapters import KINDS, Adapter, adapte
 from tests.integration.worker.conformance.groups import Group
 
 AT_LENGTH: Final = {
-    "test_task_resumes_an_earlier_session": {"openhands", "acp"},
+    "test_task_is_completed_and_reported": {"openhands"},
+    "test_task_resumes_an_earlier_session": {"openhands", "acp", "claude"},
     "test_frozen_agent_continues_its_turn": {"openhands", "acp", "claude"},
     "test_oom_kill_is_reported_with_its_figures": {"openhands", "acp", "claude"},
     "test_heartbeats_come_during_a_long_turn": {"openhands", "acp", "claude"},
+    "test_agents_are_killed_before_their_worker": {"openhands", "claude"},
     "test_killed_worker_leaves_nothing": {"openhands", "claude"},
-    "test_stopped_worker_drains_within_its_grace": {"openhands", "acp"},
-    "test_killed_agent_has_one_end": {"openhands"},
-    "test_interrupt_keeps_the_session": {"openhands", "acp"},
-    "test_message_reaches_the_working_agent": {"openhands"},
+    "test_stopped_worker_drains_within_its_grace": {"openhands", "acp", "claude"},
+    "test_killed_agent_has_one_end": {"openhands", "claude"},
+    "test_interrupt_keeps_the_session": {"openhands", "acp", "claude"},
+    "test_message_reaches_the_working_agent": {"openhands", "claude"},
+    "test_missing_session_fails_the_attempt_permanently": {"openhands", "claude"},
     "test_secrets_are_redacted": {"openhands", "acp"},
 }
 """Claims that are the worker's rather than its agent's, and the kinds that only `make soak` starts for them: a start of
