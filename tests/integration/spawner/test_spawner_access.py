@@ -201,10 +201,12 @@ async def test_worker_that_reconnects_in_time_gets_the_request(live: LiveState, 
 
 
 async def test_sandbox_that_ends_during_a_request_is_a_conflict(live: LiveState, client: Bus, worker: Bus) -> None:
-    """The end of the sandbox is reported rather than the missing reply."""
+    """The end of the sandbox is reported rather than the missing reply, and the request is not repeated."""
     await make_record(live)
+    asked: list[WorkerListFiles] = []
 
-    async def fall_silent(_question: WorkerListFiles) -> FileList:
+    async def fall_silent(question: WorkerListFiles) -> FileList:
+        asked.append(question)
         await change_record(live, state=S.TERMINATED, reason="dead")
         await asyncio.Event().wait()
         raise AssertionError
@@ -212,6 +214,7 @@ async def test_sandbox_that_ends_during_a_request_is_a_conflict(live: LiveState,
     await play(worker, WorkerListFiles, fall_silent)
     problem = await refused(client, ListFiles(sandbox="sbx-1"))
     assert (problem.code, problem.message) == (Code.CONFLICT, "sandbox sbx-1 has ended (dead)")
+    assert len(asked) == 1
 
 
 async def test_refusal_of_a_worker_is_passed_on(live: LiveState, client: Bus, worker: Bus) -> None:
