@@ -87,6 +87,7 @@ class Stack:
 
 async def eventually(look: Callable[[], Awaitable[T | None]], seconds: float = PATIENCE) -> T:
     """What `look` finds, as soon as it finds something. Raises `TimeoutError`. A herd that is away is asked again."""
+    wait = 0.1
     async with asyncio.timeout(seconds):
         while True:
             try:
@@ -95,7 +96,8 @@ async def eventually(look: Callable[[], Awaitable[T | None]], seconds: float = P
                 found = None
             if found is not None:
                 return found
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(wait)
+            wait = min(0.5, 1.5 * wait)  # whole parts of a stack are looked at, which costs them CPU time
 
 
 def worker_pid(sandbox: str) -> int | None:

@@ -31,7 +31,7 @@ from tests.polling import eventually
 from tests.preloaded_cli import preloaded_python
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
-TASKS_QUICK = 8
+TASKS_QUICK = 5
 TASKS = int(os.environ.get("SANDHERD_HERD_TASKS", TASKS_QUICK))
 REPLICAS = 2
 KILL_EVERY = 25

@@ -19,6 +19,8 @@ from tests.faults.conftest import Stack, eventually, talk, worker_pid
 pytestmark = [pytest.mark.timeout(900)]
 
 LONG = 1_000_000
+PAUSE = 1.0
+"""Seconds after every twenty messages: the agent is to talk, and not to keep all services busy."""
 
 
 def processes_of(sandbox: str) -> list[int]:
@@ -50,7 +52,7 @@ async def own_stack(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stack]:
 
 async def begin(herd: Herd) -> tuple[str, str]:
     """A task that goes on for ever, and its sandbox, once its agent works."""
-    task = await herd.submit(talk(LONG))
+    task = await herd.submit(talk(LONG, PAUSE))
 
     async def running() -> str | None:
         view = await herd.task(task)
@@ -99,8 +101,16 @@ async def check_stopped(stack: Stack, task: str, sandbox: str, *, begun: bool = 
 
 
 async def test_down_stops_agents_and_crashes_do_not(own_stack: Stack) -> None:
-    """A spawner or supervisor that dies leaves an agent running; `down` stops it, which the next `up` reports."""
-    stack = own_stack
+    """A spawner or supervisor that dies leaves an agent running; `down` stops it, which the next `up` reports.
+
+    So it does if its supervisor was killed, also for a sandbox whose worker has only just been started.
+    """
+    await check_agent_outlives_crashes(own_stack)
+    await check_sandboxes_of_a_killed_supervisor(own_stack)
+
+
+async def check_agent_outlives_crashes(stack: Stack) -> None:
+    """The agent runs until `down`, and the stack runs again afterwards."""
     async with stack.herd() as herd:
         task, sandbox = await begin(herd)
         worker = worker_pid(sandbox)
@@ -122,12 +132,11 @@ async def test_down_stops_agents_and_crashes_do_not(own_stack: Stack) -> None:
     await check_stopped(stack, task, sandbox)
 
 
-async def test_down_stops_sandboxes_of_a_killed_supervisor(own_stack: Stack) -> None:
-    """A sandbox whose worker has only just been started is stopped too."""
-    stack = own_stack
+async def check_sandboxes_of_a_killed_supervisor(stack: Stack) -> None:
+    """Of a running stack: a sandbox whose worker has only just been started is stopped too."""
     async with stack.herd() as herd:
         task, sandbox = await begin(herd)
-        young = await herd.submit(talk(LONG))
+        young = await herd.submit(talk(LONG, PAUSE))
 
         async def made() -> str | None:
             return (await herd.task(young)).sandbox

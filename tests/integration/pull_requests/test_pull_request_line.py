@@ -77,6 +77,6 @@ def settings_of(herd: Broker, home: Path, folder: Path, site: Site, token: str) 
     credentials = folder / "git-credentials"
     credentials.write_text(f"{site.double.url.replace('://', f'://x:{token}@')}\n")
     return herd.settings(
-        Principal.SPAWNER, home=home, check_interval=0.2, stop_grace=5, isolation="none", max_attempts=1,
+        Principal.SPAWNER, home=home, check_interval=0.5, stop_grace=5, isolation="none", max_attempts=1,
         repository_hosts=[site.double.url], git_credentials=credentials,
     )  # fmt: skip

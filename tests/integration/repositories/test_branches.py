@@ -53,7 +53,7 @@ def spawner(herd: Broker, server: GitServer, tmp_path: Path, home: Path) -> Make
     credentials.write_text(f"{server.url.replace('://', f'://{USER}:{TOKEN}@')}\n")
 
     def make(*, runtimes: OpenRuntimes | None = None, **settings: Any) -> Service:
-        own: dict[str, Any] = {"home": home, "check_interval": 0.2, "stop_grace": 5, "isolation": "none"}
+        own: dict[str, Any] = {"home": home, "check_interval": 0.5, "stop_grace": 5, "isolation": "none"}
         own |= {"repository_hosts": [server.url], "git_credentials": credentials, "max_attempts": 1}
         return compose(herd.settings(Principal.SPAWNER, **own | settings), runtimes=runtimes)
 

@@ -256,7 +256,7 @@ async def test_token_of_an_app_is_nowhere(
     watcher = ProcessWatcher(github)
     values: dict[str, Any] = {
         "home": home,
-        "check_interval": 0.2,
+        "check_interval": 0.5,
         "stop_grace": 5,
         "isolation": "none",
         "max_attempts": 1,
@@ -290,7 +290,7 @@ async def test_protected_branch_is_refused_before_its_sandbox(
     """The task fails with the reason, unless it is not pushed; a forge that does not say it is no obstacle."""
     place.of(github).with_token(github, github.person_token())
     shop.protect("feature/*", approvals=1)
-    values: dict[str, Any] = {"home": home, "check_interval": 0.2, "stop_grace": 5, "isolation": "none"}
+    values: dict[str, Any] = {"home": home, "check_interval": 0.5, "stop_grace": 5, "isolation": "none"}
     async with compose(herd.settings(Principal.SPAWNER, **values | place.values)).running():
         refused = await person.ended(await person.submit(["true"], repository=Repository(url=url_of(github))))
         assert (refused.state, refused.error_type) == ("failed", "repository")

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from sandherd.bus.connection import Bus
@@ -197,17 +198,18 @@ class Story:
         assert (branch.size.commits, branch.size.files_changed) == (1, 1)
 
 
+@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.long)], ids=["some steps", "each step"])
 async def test_spawner_killed_after_any_step_is_continued(
-    herd: Broker, upstream: Upstream, tmp_path: Path, monkeypatch: Any
+    herd: Broker, upstream: Upstream, tmp_path: Path, monkeypatch: Any, every: int
 ) -> None:
-    """Each step in turn is the last one of a spawner; each task has one branch, one push, and each event once.
+    """A step is the last one of a spawner; each task has one branch, one push, and each event once.
 
     Commits are signed, which adds steps and leaves out none.
     """
     git(upstream.path, "config", "core.logAllRefUpdates", "always")
     first, killed = Effects(0), True
     async with herd.bus(Principal.SPAWNER) as bus:
-        for number in range(100):
+        for number in range(0, 100, every):
             story = Story(herd, bus, upstream, tmp_path / str(number), number)
             story.folder.mkdir()
             story.signer = CommitSigner(new_key(story.folder, "ed25519").file, COMMITTER)

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from sandherd.concurrency import cancel_and_wait, run_until_first
@@ -105,10 +106,11 @@ class ProxiedStory(Story):
         return None if effects.dead.is_set() or isinstance(pushing.exception(), Killed) else pushing.result()
 
 
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)], ids=["some steps", "each step"])
 async def test_push_of_a_spawner_killed_after_any_step_is_continued(
-    herd: Broker, upstream: Upstream, tmp_path: Path, monkeypatch: Any
+    herd: Broker, upstream: Upstream, tmp_path: Path, monkeypatch: Any, every: int
 ) -> None:
-    """Each step in turn is the last one of a spawner; the repository gets each commit once, and each is saved once."""
+    """A step is the last one of a spawner; the repository gets each commit once, and each is saved once."""
     git(upstream.path, "config", "core.logAllRefUpdates", "always")
     async with herd.bus(Principal.SPAWNER) as bus:
         story = ProxiedStory(herd, bus, upstream, tmp_path / "story", 1)
@@ -119,9 +121,9 @@ async def test_push_of_a_spawner_killed_after_any_step_is_continued(
         clone, first, number, killed = story.folder / story.task, Effects(0), 0, True
         while killed:
             story.head = commit(clone, {f"{number}.txt": "done\n"})
-            first = Effects(number)
+            first = Effects(every * number)
             report = await story.push(first, monkeypatch, clone)
-            killed = len(first.names) > number
+            killed = len(first.names) > every * number
             if killed:
                 report = await story.push(Effects(1000), monkeypatch, clone)
             number += 1

@@ -275,7 +275,7 @@ class Person:
 @pytest.fixture
 def spawner(herd: Broker, home: Path) -> Callable[..., Service]:
     def make(worker: tuple[str, ...] = WORKER, **settings: Any) -> Service:
-        settings = {"home": home, "check_interval": 0.2, "stop_grace": 5, "max_attempts": 1, **settings}
+        settings = {"home": home, "check_interval": 0.5, "stop_grace": 5, "max_attempts": 1, **settings}
         return compose(herd.settings(Principal.SPAWNER, **settings), worker)
 
     return make

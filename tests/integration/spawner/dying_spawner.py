@@ -3,6 +3,7 @@
 Instead of a number there may be a name, as `before Revoker.revoke`: then it is the first act of this name.
 With the second argument `STOP` it stops itself there instead, until somebody lets it go on.
 With a number as the third argument its clock is ahead by so many seconds.
+It may be a fork, so it prints its process id first.
 """
 
 import os
@@ -57,6 +58,7 @@ dying(Bus, "publish_event")
 dying(Revoker, "revoke")
 for verb in ("create", "recover", "stop", "remove", "observe"):
     dying(ProcessRuntime, verb)
+print(f"process {os.getpid()}", file=sys.stderr, flush=True)
 settings = load().settings
 logs.configure("spawner", "info")
 # Waiting for the dead one's lease is all that these tests would do otherwise.

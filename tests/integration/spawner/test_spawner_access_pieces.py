@@ -128,18 +128,14 @@ async def test_chunks_expire_by_themselves(live: LiveState, client: Bus, herd: B
     assert (stored.headers or {})["Nats-TTL"] == "3600s"
 
 
-@pytest.mark.parametrize(
-    ("index", "size", "field"),
-    [(MIB // INLINE_BYTES, 1, "data"), (MIB // INLINE_BYTES + 1, 0, "index"), (10**9, 1, "index")],
-)
-async def test_chunk_beyond_the_cap_is_not_stored(
-    live: LiveState, client: Bus, herd: Broker, index: int, size: int, field: str
-) -> None:
+async def test_chunk_beyond_the_cap_is_not_stored(live: LiveState, client: Bus, herd: Broker) -> None:
     """`too_large` names the cap, and the stream stays empty; the last fitting chunk is accepted."""
     await make_record(live)
-    problem = await refused(client, piece(index, b"x" * size))
-    assert (problem.code, problem.field) == (Code.TOO_LARGE, field)
-    assert "1048576 (1 MiB)" in problem.message
+    fits = MIB // INLINE_BYTES
+    for index, size, field in ((fits, 1, "data"), (fits + 1, 0, "index"), (10**9, 1, "index")):
+        problem = await refused(client, piece(index, b"x" * size))
+        assert (problem.code, problem.field) == (Code.TOO_LARGE, field)
+        assert "1048576 (1 MiB)" in problem.message
     async with herd.bus(P.SPAWNER) as spawner:
         assert (await spawner.js.stream_info("ARTIFACTS")).state.messages == 0
         await client.ask(piece(MIB // INLINE_BYTES - 1, b"x" * INLINE_BYTES), "p1")
@@ -183,15 +179,18 @@ async def test_artifacts_are_readable_after_the_end_of_a_sandbox(live: LiveState
     assert (await client.ask(DownloadChunk(sandbox="sbx-1", artifact="art-1"), "p1")).data == b"what it did"
 
 
-@pytest.mark.parametrize(
-    ("msg_id", "data"),
-    [("art-1-x", b"x"), ("art-1-", b""), ("art-1-0", b"x" * (INLINE_BYTES + 1)), ("art-1-" + "9" * 5000, b"x")],
-)
-async def test_invalid_chunk_is_not_served(live: LiveState, client: Bus, worker: Bus, msg_id: str, data: bytes) -> None:
+INVALID = (("x", b"x"), ("", b""), ("0", b"x" * (INLINE_BYTES + 1)), ("9" * 5000, b"x"))
+"""What stands for the index of a chunk, and its content."""
+
+
+async def test_invalid_chunk_is_not_served(live: LiveState, client: Bus, worker: Bus) -> None:
     """A sandbox may publish anything as its artifact; a reader gets a conflict."""
-    await worker.publish(ARTIFACT.fill(project="p1", sandbox="sbx-1", artifact="art-1"), data, msg_id=msg_id)
-    problem = await refused(client, DownloadChunk(sandbox="sbx-1", artifact="art-1"))
-    assert problem.code is Code.CONFLICT
+    for number, (index, data) in enumerate(INVALID):
+        name = f"art-{number}"
+        subject = ARTIFACT.fill(project="p1", sandbox="sbx-1", artifact=name)
+        await worker.publish(subject, data, msg_id=f"{name}-{index}")
+        problem = await refused(client, DownloadChunk(sandbox="sbx-1", artifact=name))
+        assert problem.code is Code.CONFLICT, number
 
 
 async def test_message_of_another_project_does_not_duplicate_a_chunk(

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +11,12 @@ from typing import Any
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
-
-SANDHERD = Path(sys.executable).with_name("sandherd")
+from tests.preloaded_cli import preloaded_sandherd
 
 
 async def sandherd(home: Path, *words: str) -> tuple[int, str, str]:
     environ = {"PATH": os.environ["PATH"], "HOME": str(home)}
-    process = await asyncio.create_subprocess_exec(SANDHERD, *words, env=environ, stdout=PIPE, stderr=PIPE)
+    process = await asyncio.create_subprocess_exec(preloaded_sandherd(), *words, env=environ, stdout=PIPE, stderr=PIPE)
     out, error = await process.communicate()
     return process.returncode or 0, out.decode(), error.decode()
 

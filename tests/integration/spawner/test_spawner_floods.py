@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import nats.errors
 import pytest
@@ -104,31 +104,30 @@ async def refused(herd: Broker, sandbox: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    "subject",
-    [
-        "sandherd.v1.event.p1.{sandbox}.agent.heartbeat",
-        "sandherd.v1.output.p1.{sandbox}",
-        "sandherd.v1.event.p2.{sandbox}.agent.completed",
-    ],
-    ids=["junk-events", "output", "denied"],
-)
+FLOODED: Final = {
+    "junk events": "sandherd.v1.event.p1.{sandbox}.agent.heartbeat",
+    "output": "sandherd.v1.output.p1.{sandbox}",
+    "denied": "sandherd.v1.event.p2.{sandbox}.agent.completed",
+}
+
+
 async def test_flooding_worker_is_disconnected_and_its_neighbour_is_not(
-    herd: Broker, spawner: Spawn, person: Any, subject: str
+    herd: Broker, spawner: Spawn, person: Any
 ) -> None:
     """Messages of any kind, refused ones too: credential revoked, sandbox ended, reason published."""
     async with spawner(max_sandboxes=4).running():
-        task, sandbox = await worker_of(herd, person)
         neighbour, _ = await worker_of(herd, person)
-        client = await raw_client(herd, sandbox)
-        await flood(client, subject.format(sandbox=sandbox))
-        ended = await person.ended(task)
-        assert (ended.state, ended.error_type) == ("failed", ErrorType.FLOODING)
-        assert "messages per second" in (ended.error or "")
-        await person.hears(sandbox, "sandbox.stopping")
-        assert person.said(sandbox, "sandbox.stopping")["reason"] == "flooding"
-        assert await refused(herd, sandbox)
-        assert (await person.task(neighbour)).state == "running"
+        for kind, subject in FLOODED.items():
+            task, sandbox = await worker_of(herd, person)
+            client = await raw_client(herd, sandbox)
+            await flood(client, subject.format(sandbox=sandbox))
+            ended = await person.ended(task)
+            assert (ended.state, ended.error_type) == ("failed", ErrorType.FLOODING), kind
+            assert "messages per second" in (ended.error or "")
+            await person.hears(sandbox, "sandbox.stopping")
+            assert person.said(sandbox, "sandbox.stopping")["reason"] == "flooding"
+            assert await refused(herd, sandbox)
+            assert (await person.task(neighbour)).state == "running"
 
 
 async def test_excess_connections_of_a_worker_are_all_closed(herd: Broker, spawner: Spawn, person: Any) -> None:

@@ -66,6 +66,12 @@ async def herd_of_all(
         yield
 
 
+async def test_worker_of_the_guide_does_what_a_worker_has_to(herd_of_all: None, person: Any) -> None:
+    """Each of these, one after the other: it completes tasks, stores an artifact, ends when stopped, and recovers."""
+    for check in (check_completes_a_task, check_publishes_an_artifact, check_ends_when_it_is_stopped, check_recovers):
+        await check(person)
+
+
 async def approval_of(person: Any, sandbox: str) -> str:
     await person.hears(sandbox, "approval.requested")
     return str(person.said(sandbox, "approval.requested")["approval_id"])
@@ -99,7 +105,7 @@ async def check_history(person: Any, sandbox: str) -> None:
     await eventually(is_stored)
 
 
-async def test_worker_of_the_guide_completes_a_task(herd_of_all: None, person: Any) -> None:
+async def check_completes_a_task(person: Any) -> None:
     """It joins, publishes heartbeats, takes a message once, waits for an approval, runs the program, and ends."""
     task, sandbox, approval = await begun(person, ["sh", "-c", "echo made by hand"])
     message = new_name("msg")
@@ -120,7 +126,7 @@ async def test_worker_of_the_guide_completes_a_task(herd_of_all: None, person: A
     await person.all_gone()
 
 
-async def test_worker_of_the_guide_publishes_an_artifact(herd_of_all: None, person: Any) -> None:
+async def check_publishes_an_artifact(person: Any) -> None:
     """Output that is too long for its event is stored in chunks, and the reference leads to all of it."""
     task, sandbox, approval = await begun(person, LONG_OUTPUT)
     await answer(person, sandbox, approval, granted=True)
@@ -153,7 +159,7 @@ async def test_worker_of_the_guide_applies_the_timeout_of_an_approval(herd_of_al
     await check_history(person, sandbox)
 
 
-async def test_worker_of_the_guide_ends_when_it_is_stopped(herd_of_all: None, person: Any) -> None:
+async def check_ends_when_it_is_stopped(person: Any) -> None:
     """After a denied approval the task fails; a cancelled task's worker ends in order, by SIGTERM."""
     task, sandbox, approval = await begun(person, ["true"])
     await answer(person, sandbox, approval, granted=False)
@@ -167,7 +173,7 @@ async def test_worker_of_the_guide_ends_when_it_is_stopped(herd_of_all: None, pe
     await person.all_gone()
 
 
-async def test_worker_of_the_guide_recovers(herd_of_all: None, person: Any) -> None:
+async def check_recovers(person: Any) -> None:
     """Its process is killed: it is started again with `--recover`, and continues the sequence of the lost one."""
     task, sandbox, _ = await begun(person, ["true"])
     kill_worker(sandbox)

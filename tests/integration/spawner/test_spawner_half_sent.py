@@ -16,7 +16,9 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.integration.spawner.starting import environment
 from tests.patience import PATIENCE
+from tests.preloaded_cli import preloaded_python
 
+PROGRAM = Path(__file__).with_name("whole_spawner.py")
 ATTACKER = Path(__file__).with_name("half_sender.py")
 CONNECTIONS = 2000
 HARD = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -51,9 +53,8 @@ async def spawner_port(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterato
         Principal.SPAWNER, home=home, check_interval=0.2, stop_grace=5, http_port_file=tmp_path / "port"
     )
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "spawner.main"),
+        *(preloaded_python(), str(PROGRAM), str(min(USUAL, HARD))),
         env=environment(settings) | {"SANDHERD_HTTP_PORT_FILE": str(tmp_path / "port")},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (min(USUAL, HARD), HARD)),
     )
     try:
         async with asyncio.timeout(PATIENCE):

@@ -91,7 +91,13 @@ async def all_gone(person: Any, home: Path) -> None:
     await eventually(lambda: not list((home / "own-worker" / "sandboxes").iterdir()))
 
 
-async def test_worker_in_node_completes_a_task(herd_of_node: None, person: Any, home: Path) -> None:
+async def test_worker_in_node_does_what_a_worker_has_to(herd_of_node: None, person: Any, home: Path) -> None:
+    """Each of these, one after the other: it completes a task, fails as its program does, is stopped, and recovers."""
+    for check in (check_completes_a_task, check_fails_as_its_program_does, check_is_stopped_and_recovers):
+        await check(person, home)
+
+
+async def check_completes_a_task(person: Any, home: Path) -> None:
     """It joins, publishes heartbeats, takes a message once, waits for an approval, stores an artifact, and ends."""
     task, sandbox, approval = await begun(person, LONG_OUTPUT)
     await person.command(SendMessage(message=new_name("msg"), sandbox=sandbox, content=TEXT), sandbox)
@@ -113,7 +119,7 @@ async def test_worker_in_node_completes_a_task(herd_of_node: None, person: Any, 
     await all_gone(person, home)
 
 
-async def test_worker_in_node_fails_as_its_program_does(herd_of_node: None, person: Any) -> None:
+async def check_fails_as_its_program_does(person: Any, home: Path) -> None:
     """With the status of the program, with that of a shell if there is none of that name, and if it is not approved."""
     for argv, granted, error in (
         (["sh", "-c", "exit 3"], True, "the program failed"),
@@ -124,9 +130,10 @@ async def test_worker_in_node_fails_as_its_program_does(herd_of_node: None, pers
         await answer(person, sandbox, approval, granted=granted)
         assert (await person.ended(task)).error == error
         await check_history(person, sandbox)
+    await all_gone(person, home)
 
 
-async def test_worker_in_node_is_stopped_and_recovers(herd_of_node: None, person: Any, home: Path) -> None:
+async def check_is_stopped_and_recovers(person: Any, home: Path) -> None:
     """A cancelled task's worker ends in order, by SIGTERM; a killed one continues its sequence with `--recover`."""
     task, sandbox, _ = await begun(person, ["true"])
     await person.command(CancelTask(task=task), task)

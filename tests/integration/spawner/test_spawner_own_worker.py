@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +19,9 @@ from tests.integration.spawner.starting import environment
 from tests.integration.spawner.test_spawner_foreign_worker import GUIDE, program
 from tests.integration.spawner.wheels import uv, wheel
 from tests.patience import PATIENCE
+from tests.preloaded_cli import preloaded_python
+
+PROGRAM = Path(__file__).with_name("whole_spawner.py")
 
 
 def block(language: str) -> str:
@@ -47,11 +49,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @asynccontextmanager
 async def spawner_with(herd: Broker, home: Path, installed: Path, log: Path, **variables: str) -> AsyncIterator[None]:
     """The spawner as an operator starts it, with these variables, beside an installed distribution."""
-    settings = herd.settings(Principal.SPAWNER, home=home, check_interval=0.2, stop_grace=5, max_attempts=1)
+    settings = herd.settings(Principal.SPAWNER, home=home, check_interval=0.5, stop_grace=5, max_attempts=1)
     environ = environment(settings) | variables | {"PYTHONPATH": str(installed)}
     with log.open("ab") as out:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "spawner.main", env=environ, stdout=out, stderr=out
+            preloaded_python(), str(PROGRAM), env=environ, stdout=out, stderr=out
         )
     try:
         yield

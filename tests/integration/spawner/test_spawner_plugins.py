@@ -17,8 +17,10 @@ from sandherd.contracts.requests import ExamineSpawner, ListRuntimes, PartKind
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.integration.spawner.starting import environment
+from tests.integration.spawner.test_spawner_own_worker import PROGRAM
 from tests.integration.spawner.wheels import uv, wheel
 from tests.patience import PATIENCE
+from tests.preloaded_cli import preloaded_python
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples" / "plugins"
@@ -57,14 +59,14 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def start(herd: Broker, home: Path, plugins: Path, tmp_path: Path) -> AsyncIterator[Start]:
     """Starts a spawner, as its operator does, that finds the plugins; with these variables."""
     processes: list[asyncio.subprocess.Process] = []
-    settings = herd.settings(Principal.SPAWNER, home=home, check_interval=0.2, stop_grace=5, max_attempts=1)
+    settings = herd.settings(Principal.SPAWNER, home=home, check_interval=0.5, stop_grace=5, max_attempts=1)
 
     async def start_it(**variables: str) -> None:
         environ = environment(settings) | variables | {"PYTHONPATH": str(plugins)}
         with (tmp_path / "log").open("ab") as log:
             processes.append(
                 await asyncio.create_subprocess_exec(
-                    sys.executable, "-P", "-m", "spawner.main", env=environ, stdout=log, stderr=log
+                    preloaded_python(), str(PROGRAM), env=environ, stdout=log, stderr=log
                 )
             )
 

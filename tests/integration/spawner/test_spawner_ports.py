@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import signal
-import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -26,8 +25,8 @@ from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from tests.patience import PATIENCE
+from tests.preloaded_cli import preloaded_sandherd
 
-SANDHERD = Path(sys.executable).with_name("sandherd")
 ECHO = """
 import asyncio, pathlib
 async def serve(reader, writer):
@@ -189,7 +188,7 @@ async def test_command_forwards_until_its_sandbox_ends(forwarded: Forwarded) -> 
     port = await forwarded.serve(HTTP)
     place = ["--nats-url", forwarded.herd.url, "--credentials", str(forwarded.credentials)]
     words = [*place, "port-forward", forwarded.sandbox, f":{port}", "--project", "p1"]
-    process = await asyncio.create_subprocess_exec(SANDHERD, *words, stdout=PIPE, stderr=PIPE)
+    process = await asyncio.create_subprocess_exec(preloaded_sandherd(), *words, stdout=PIPE, stderr=PIPE)
     try:
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):
@@ -213,7 +212,7 @@ async def test_interrupted_command_ends_and_frees_its_port(forwarded: Forwarded)
     port = await forwarded.serve(ECHO)
     place = ["--nats-url", forwarded.herd.url, "--credentials", str(forwarded.credentials)]
     words = [*place, "port-forward", forwarded.sandbox, f":{port}", "--project", "p1", "-o", "json"]
-    process = await asyncio.create_subprocess_exec(SANDHERD, *words, stdout=PIPE, stderr=PIPE)
+    process = await asyncio.create_subprocess_exec(preloaded_sandherd(), *words, stdout=PIPE, stderr=PIPE)
     try:
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):

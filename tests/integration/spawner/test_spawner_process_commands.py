@@ -136,19 +136,21 @@ async def test_planted_link_leads_no_file_out(open_process: Open, plan_for: Plan
     assert [entry.name for entry in (tmp_path / "host").iterdir()] == ["secret"]
 
 
+@pytest.mark.parametrize("moments", [8, pytest.param(40, marks=pytest.mark.long)])
 @both
 async def test_time_limit_leaves_no_process_at_any_moment(
-    open_process: Open, plan_for: PlanFor, isolation: str
+    open_process: Open, plan_for: PlanFor, isolation: str, moments: int
 ) -> None:
     """The limit may come while the sandbox is entered, or while the command starts processes as fast as it can."""
     runtime = await open_process(SLEEP, isolation)
     await runtime.create(plan_for(UNIT))
     before = await members_at_start(runtime)
     storm = "while :; do (setsid sh -c '(sleep 4711 &)' &); sleep 0.01; done"
-    for step in range(40):
-        ran = await sh(runtime, storm, seconds=0.005 * step)
+    for step in range(moments):
+        seconds = 0.2 * step / moments
+        ran = await sh(runtime, storm, seconds=seconds)
         assert ran.timed_out
-        await ended(runtime, before, f"after {step * 5} ms")
+        await ended(runtime, before, f"after {seconds} s")
 
 
 async def test_process_whose_first_thread_has_ended_is_ended(

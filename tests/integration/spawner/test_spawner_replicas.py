@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from sandherd.contracts.commands import CancelTask
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.integration.spawner.starting import environment
+from tests.preloaded_cli import preloaded_python
 
 DYING = Path(__file__).with_name("dying_spawner.py")
 Start = Callable[..., Awaitable["Replica"]]
@@ -37,11 +37,19 @@ class Replica:
         return self._log.read_text()
 
     @property
+    def pid(self) -> int:
+        """The spawner itself; `process` represents it."""
+        return int(self.log.split(maxsplit=2)[1])
+
+    @property
     def stands_still(self) -> bool:
-        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        """Whether it has begun, and is stopped."""
+        if not self.log:
+            return False
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
     def go_on(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
+        os.kill(self.pid, signal.SIGCONT)
 
     async def measured(self, name: str, **labels: str) -> float:
         """What it says of itself: the sum of a metric over all other labels; 0 before it is up."""
@@ -64,7 +72,7 @@ async def start(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterator[Start
         path = tmp_path / f"log-{len(started)}"
         with path.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, str(DYING), str(stops_at), "STOP", env=environment(settings), stderr=log
+                preloaded_python(), str(DYING), str(stops_at), "STOP", env=environment(settings), stderr=log
             )
         started.append(Replica(process, path))
         return started[-1]
@@ -113,7 +121,7 @@ async def test_sandbox_ended_by_another_replica_stays_ended(start: Start, person
     first = await start()
     task = await person.submit(["/bin/sh", "-c", "touch up; exec sleep 600"])
     sandbox = (await person.reaches(task, "running")).sandbox
-    os.kill(first.process.pid, signal.SIGSTOP)
+    os.kill(first.pid, signal.SIGSTOP)
     await person.eventually(lambda: first.stands_still)
     second = await start()
     await person.command(CancelTask(task=task), task)

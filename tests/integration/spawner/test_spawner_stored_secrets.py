@@ -60,18 +60,19 @@ async def test_completed_task_leaves_no_value(spawner: Make, person: Any, herd: 
         await forgotten(person, herd, thief)
 
 
-@pytest.mark.parametrize("how", ["failed", "cancelled", "timed out"])
-async def test_unsuccessful_task_leaves_no_value(
-    spawner: Make, person: Any, herd: Broker, thief: Thief, how: str
-) -> None:
-    """The task failed, was cancelled or out of time, and nothing is stored for a retry."""
+async def test_unsuccessful_task_leaves_no_value(spawner: Make, person: Any, herd: Broker, thief: Thief) -> None:
+    """Tasks failed, were cancelled or out of time, and nothing is stored for a retry."""
     async with at_work(spawner):
-        argv = ["false"] if how == "failed" else ["sleep", "600"]
-        task = await person.submit(argv, attempt_seconds=2 if how == "timed out" else None, **SECRET)
-        if how == "cancelled":
-            await person.reaches(task, "running")
-            await person.command(CancelTask(task=task), task)
-        assert (await person.ended(task)).secrets_until is None
+        failed, late, cancelled = (
+            await person.submit(["false"], **SECRET),
+            await person.submit(["sleep", "600"], attempt_seconds=2, **SECRET),
+            await person.submit(["sleep", "600"], **SECRET),
+        )
+        await person.reaches(cancelled, "running")
+        await person.command(CancelTask(task=cancelled), cancelled)
+        for task, state in ((failed, "failed"), (late, "failed"), (cancelled, "cancelled")):
+            view = await person.ended(task)
+            assert (view.state, view.secrets_until) == (state, None)
         await forgotten(person, herd, thief)
 
 

@@ -31,7 +31,8 @@ class WorkerRequests:
     """Sends requests to workers. Each may be repeated: a worker does once what has the same id or the same offset.
 
     The broker loses the replies to requests between accounts that are under way when it gets an account's new token. It
-    gets one for each sandbox that ends, right before the record says so. Then all requests that wait are repeated.
+    gets one for each sandbox that ends, right before the record says so. Then all requests that wait are repeated,
+    except those to the sandbox that has ended.
     """
 
     def __init__(self, bus: Bus, live: LiveState) -> None:
@@ -108,6 +109,9 @@ class WorkerRequests:
                     return requesting.result()
             finally:
                 await cancel_and_wait((requesting, ended))
+            known = self._live.sandbox_index.get(f"{record.project}.{record.sandbox}")
+            if known and known.view.state in SANDBOX_ENDED:  # its worker replies no more
+                await self.open_record(record.project, record.sandbox)
 
     async def _silent(self, record: SandboxRecord, what: str) -> ContractError:
         """The error for a worker that did not reply, by the sandbox's current state."""

@@ -69,12 +69,14 @@ class Termination:
         Raises `RuntimeFailedError` (`unavailable`) if some do not end.
         """
         deadline = asyncio.get_running_loop().time() + _KILL_SECONDS
+        shims = self._living(place)
         await self._kill_members(place, deadline)
-        for claim in self._living(place):
+        for claim in shims:
             if not await process_signals.wait_ended(claim, _SHIM_SECONDS):
                 claim.signal(signal.SIGKILL)
                 await process_signals.wait_ended(claim)
-        await self._kill_members(place, deadline)  # processes that a starting shim has started meanwhile
+        if shims:  # processes that a starting one has started meanwhile
+            await self._kill_members(place, deadline)
 
     async def _kill_members(self, place: SandboxDirectory, deadline: float) -> None:
         # Known processes are checked individually: once their parent has ended they are no longer found by
