@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.test_umask import check_modes
 from tests.engines.ordinary_user import OrdinaryUser, ids_of
+from tests.preloaded_cli import preloaded
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "demo.py"
@@ -31,8 +33,10 @@ FORKED = "import runpy, sys; sys.executable = sys.argv.pop(1); runpy.run_path(sy
 """The demo, with the commands that are beside another `python`."""
 
 
-def run_demo(home: Path, agent: Path | None = None, program: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """`program`: a program `sandherd` in place of the installed one."""
+def run_demo(
+    home: Path, agent: Path | None = None, program: Path | None = None, umask: int = -1
+) -> subprocess.CompletedProcess[str]:
+    """`program`: a program `sandherd` in place of the installed one. `umask`: another than this process's."""
     forked = ["-c", FORKED, str(program.with_name("python"))] if program else []
     environment = os.environ | {"DEMO_HOME": str(home)} | ({"DEMO_AGENT": str(agent)} if agent else {})
     return subprocess.run(
@@ -43,6 +47,7 @@ def run_demo(home: Path, agent: Path | None = None, program: Path | None = None)
         text=True,
         check=False,
         timeout=280,
+        umask=umask,
     )
 
 
@@ -91,19 +96,29 @@ def ordinary_user() -> Iterator[Callable[[range | None], OrdinaryUser]]:
 def test_ordinary_user_runs_the_demo(ordinary_user: Callable[[range | None], OrdinaryUser], ids: range | None) -> None:
     """With subordinate ids and without, nothing has to be installed or configured, and no process is left."""
     user = ordinary_user(ids)
-    home = user.home / "demo"
-    done = user.run("env", f"DEMO_HOME={home}", sys.executable, str(DEMO))
-    shows_what_was_done(done)
-    assert user.processes() == {}
+    home, programs = user.home / "demo", user.folder / "c"
+    programs.mkdir()
+    os.chown(programs, user.uid, user.uid)
+    with preloaded(programs, user.line, user.environment()) as (program, server):
+        python = str(program.with_name("python"))
+        done = user.run("env", f"DEMO_HOME={home}", sys.executable, "-c", FORKED, python, str(DEMO))
+        shows_what_was_done(done)
+        assert user.processes().keys() <= {server}
     owners = {path.lstat().st_uid for path in [home, *home.rglob("*")]}
     assert owners == {user.uid}
 
 
 def test_demo_fails_when_the_work_was_not_done(home: Path, sandherd_program: Path) -> None:
-    """An agent that does nothing makes the demo exit with status 1, and the stack is ended all the same."""
+    """An agent that does nothing makes the demo exit with status 1, and the stack is ended all the same.
+
+    It runs with the widest umask: no other user can read or list the stack's files.
+    """
+    home.chmod(0o755)  # so that the modes of the stack's home are what closes it
     idler = home / "idler.sh"
     idler.write_text("exit 0\n")
-    done = run_demo(home, idler, sandherd_program)
+    stack = home / "deep" / "home"
+    done = run_demo(stack, idler, sandherd_program, umask=0)
     assert done.returncode == 1
     assert "failed:" in done.stdout
-    assert not list((home / "run").glob("*.pid"))
+    assert not list((stack / "run").glob("*.pid"))
+    check_modes(stack)

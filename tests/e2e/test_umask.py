@@ -45,6 +45,11 @@ def test_files_of_a_stack_are_closed_under_any_umask(home: Path, umask: int) -> 
     sandherd(home, umask, "up")
     sandherd(home, umask, "run", "one", "--", "touch", "one")
     sandherd(home, umask, "down")
+    check_modes(home)
+
+
+def check_modes(home: Path) -> None:
+    """No other user can read or list a file of this home, or of the folder with it, which `up` has created."""
     closed = {home / "sandboxes", home / "sandboxes-disks"}  # a sandbox that was not removed yet is below them
     for path in (home.parent, home, *home.rglob("*")):
         mode = stat.S_IMODE(path.lstat().st_mode)
