@@ -33,11 +33,19 @@ FORKED = "import runpy, sys; sys.executable = sys.argv.pop(1); runpy.run_path(sy
 """The demo, with the commands that are beside another `python`."""
 
 
+def beside(program: Path, folder: Path) -> Path:
+    """A new folder's `python`, beside which `sandherd` is this program."""
+    folder.mkdir()
+    (folder / "sandherd").symlink_to(program)
+    (folder / "python").symlink_to(sys.executable)
+    return folder / "python"
+
+
 def run_demo(
-    home: Path, agent: Path | None = None, program: Path | None = None, umask: int = -1
+    home: Path, agent: Path | None = None, python: Path | None = None, umask: int = -1
 ) -> subprocess.CompletedProcess[str]:
-    """`program`: a program `sandherd` in place of the installed one. `umask`: another than this process's."""
-    forked = ["-c", FORKED, str(program.with_name("python"))] if program else []
+    """`python`: one with another `sandherd` beside it. `umask`: another than this process's."""
+    forked = ["-c", FORKED, str(python)] if python else []
     environment = os.environ | {"DEMO_HOME": str(home)} | ({"DEMO_AGENT": str(agent)} if agent else {})
     return subprocess.run(
         [sys.executable, *forked, str(DEMO)],
@@ -100,8 +108,8 @@ def test_ordinary_user_runs_the_demo(ordinary_user: Callable[[range | None], Ord
     programs.mkdir()
     os.chown(programs, user.uid, user.uid)
     with preloaded(programs, user.line, user.environment()) as (program, server):
-        python = str(program.with_name("python"))
-        done = user.run("env", f"DEMO_HOME={home}", sys.executable, "-c", FORKED, python, str(DEMO))
+        python = beside(program, user.folder / "beside")
+        done = user.run("env", f"DEMO_HOME={home}", sys.executable, "-c", FORKED, str(python), str(DEMO))
         shows_what_was_done(done)
         assert user.processes().keys() <= {server}
     owners = {path.lstat().st_uid for path in [home, *home.rglob("*")]}
@@ -117,7 +125,7 @@ def test_demo_fails_when_the_work_was_not_done(home: Path, sandherd_program: Pat
     idler = home / "idler.sh"
     idler.write_text("exit 0\n")
     stack = home / "deep" / "home"
-    done = run_demo(stack, idler, sandherd_program, umask=0)
+    done = run_demo(stack, idler, beside(sandherd_program, home / "programs"), umask=0)
     assert done.returncode == 1
     assert "failed:" in done.stdout
     assert not list((stack / "run").glob("*.pid"))
