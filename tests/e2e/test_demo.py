@@ -116,6 +116,13 @@ def test_ordinary_user_runs_the_demo(ordinary_user: Callable[[range | None], Ord
     assert owners == {user.uid}
 
 
+def test_make_demo_runs_the_demo() -> None:
+    """What README names is the program that these tests run."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    planned = subprocess.run(["make", "-n", "demo"], cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
+    assert planned.stdout.splitlines()[-1].split()[-2:] == [".venv/bin/python", str(DEMO.relative_to(ROOT))]
+
+
 def test_demo_fails_when_the_work_was_not_done(home: Path, sandherd_program: Path) -> None:
     """An agent that does nothing makes the demo exit with status 1, and the stack is ended all the same.
 
