@@ -28,7 +28,8 @@ DNS = Place("kube-system", {"k8s-app": "kube-dns"})
 
 def labels_of(name: str) -> dict[str, Any]:
     """The labels of a component's pods."""
-    return {found: pod["metadata"]["labels"] for found, pod in pods(rendered())}[name]
+    labels: dict[str, Any] = {one: pod["metadata"]["labels"] for one, pod in pods(rendered())}[name]
+    return labels
 
 
 def ours(name: str) -> Place:

@@ -45,7 +45,7 @@ async def test_long_commands_show_their_steps_on_a_terminal_only(place: Path) ->
 
     async def start(*words: str, **streams: Any) -> asyncio.subprocess.Process:
         environ = {"PATH": os.environ["PATH"], "SANDHERD_HOME": str(place / "home"), "NO_COLOR": "1"}
-        command = [preloaded_python(), str(program), *words]
+        command = [str(preloaded_python()), str(program), *words]
         return await asyncio.create_subprocess_exec(*command, env=environ, **streams)
 
     for words, step, result in (
