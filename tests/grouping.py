@@ -28,13 +28,19 @@ GROUPS: Final = (
     ("subordinate", re.compile(r"tests/e2e/test_subordinate_uids")),
     ("line", re.compile(r"tests/e2e/test_spawner_line")),
     ("helm", re.compile(r"tests/integration/deploy/test_helm_")),
+    ("pages", re.compile(r"tests/integration/pages/test_pages_states")),
+    ("sessions", re.compile(r"tests/integration/pages/test_pages_(?:documents|races)")),
+    ("upgrades", re.compile(r"tests/integration/upgrades/")),
+    ("environments", re.compile(r"tests/integration/operating/test_cli_environments")),
+    ("damage", re.compile(r"tests/integration/stack/test_stack_damage")),
+    ("logs", re.compile(r"tests/integration/stack/test_service_logs")),
+    ("plugins", re.compile(r"tests/integration/spawner/test_spawner_plugins")),
     ("house", re.compile(r"tests/unit/house/")),
 )
 """By name, and by how a test is called; the many others go wherever there is room."""
 FIRST: Final = tuple(
     re.compile(f"tests/{called}")
     for called in (
-        r"integration/operating/test_cli_environments",
         r"integration/stack/test_stack_backup",
         r"integration/stack/test_small_disk",
         r"e2e/test_readme",

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.test_umask import check_modes
 from tests.engines.ordinary_user import OrdinaryUser, ids_of
+from tests.preloaded_cli import preloaded
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "demo.py"
@@ -31,9 +33,19 @@ FORKED = "import runpy, sys; sys.executable = sys.argv.pop(1); runpy.run_path(sy
 """The demo, with the commands that are beside another `python`."""
 
 
-def run_demo(home: Path, agent: Path | None = None, program: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """`program`: a program `sandherd` in place of the installed one."""
-    forked = ["-c", FORKED, str(program.with_name("python"))] if program else []
+def beside(program: Path, folder: Path) -> Path:
+    """A new folder's `python`, beside which `sandherd` is this program."""
+    folder.mkdir()
+    (folder / "sandherd").symlink_to(program)
+    (folder / "python").symlink_to(sys.executable)
+    return folder / "python"
+
+
+def run_demo(
+    home: Path, agent: Path | None = None, python: Path | None = None, umask: int = -1
+) -> subprocess.CompletedProcess[str]:
+    """`python`: one with another `sandherd` beside it. `umask`: another than this process's."""
+    forked = ["-c", FORKED, str(python)] if python else []
     environment = os.environ | {"DEMO_HOME": str(home)} | ({"DEMO_AGENT": str(agent)} if agent else {})
     return subprocess.run(
         [sys.executable, *forked, str(DEMO)],
@@ -43,6 +55,7 @@ def run_demo(home: Path, agent: Path | None = None, program: Path | None = None)
         text=True,
         check=False,
         timeout=280,
+        umask=umask,
     )
 
 
@@ -91,19 +104,36 @@ def ordinary_user() -> Iterator[Callable[[range | None], OrdinaryUser]]:
 def test_ordinary_user_runs_the_demo(ordinary_user: Callable[[range | None], OrdinaryUser], ids: range | None) -> None:
     """With subordinate ids and without, nothing has to be installed or configured, and no process is left."""
     user = ordinary_user(ids)
-    home = user.home / "demo"
-    done = user.run("env", f"DEMO_HOME={home}", sys.executable, str(DEMO))
-    shows_what_was_done(done)
-    assert user.processes() == {}
+    home, programs = user.home / "demo", user.folder / "c"
+    programs.mkdir()
+    os.chown(programs, user.uid, user.uid)
+    with preloaded(programs, user.line, user.environment()) as (program, server):
+        python = beside(program, user.folder / "beside")
+        done = user.run("env", f"DEMO_HOME={home}", sys.executable, "-c", FORKED, str(python), str(DEMO))
+        shows_what_was_done(done)
+        assert user.processes().keys() <= {server}
     owners = {path.lstat().st_uid for path in [home, *home.rglob("*")]}
     assert owners == {user.uid}
 
 
+def test_make_demo_runs_the_demo() -> None:
+    """What README names is the program that these tests run."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    planned = subprocess.run(["make", "-n", "demo"], cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
+    assert planned.stdout.splitlines()[-1].split()[-2:] == [".venv/bin/python", str(DEMO.relative_to(ROOT))]
+
+
 def test_demo_fails_when_the_work_was_not_done(home: Path, sandherd_program: Path) -> None:
-    """An agent that does nothing makes the demo exit with status 1, and the stack is ended all the same."""
+    """An agent that does nothing makes the demo exit with status 1, and the stack is ended all the same.
+
+    It runs with the widest umask: no other user can read or list the stack's files.
+    """
+    home.chmod(0o755)  # so that the modes of the stack's home are what closes it
     idler = home / "idler.sh"
     idler.write_text("exit 0\n")
-    done = run_demo(home, idler, sandherd_program)
+    stack = home / "deep" / "home"
+    done = run_demo(stack, idler, beside(sandherd_program, home / "programs"), umask=0)
     assert done.returncode == 1
     assert "failed:" in done.stdout
-    assert not list((home / "run").glob("*.pid"))
+    assert not list((stack / "run").glob("*.pid"))
+    check_modes(stack)

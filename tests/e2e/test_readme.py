@@ -1,7 +1,8 @@
 """The commands in README and docs are run, document by document, as a reader would run them.
 
 A fenced block tagged `sh` is run; one tagged `console` only shows what comes out. The blocks of a document are one
-shell session, in order, from the root of the repository, with a stack home of its own.
+shell session, in order, from the root of the repository. README starts and ends a stack of its own; the other documents
+share one, which their `up` finds running, and which the last one ends.
 """
 
 import os
@@ -19,14 +20,19 @@ from tests.preloaded_cli import preloaded_sandherd
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LEFT_OUT = {"make test": "it is what runs this test", ".ci/run": "it is what runs this test"}
+PATH_OF_COMMAND = re.compile(r"^\.venv/bin/sandherd\b", re.MULTILINE)
+LEFT_OUT = {
+    "make test": "it is what runs this test",
+    ".ci/run": "it is what runs this test",
+    "make demo": "tests/e2e/test_demo.py runs it",
+}
 LIMIT = 840.0
 EXAMPLE = "build/binomial"
 """The repository that the first example of README makes."""
 
 
 def blocks(document: Path) -> list[str]:
-    """The commands of a document, block by block, without those that would run this test again."""
+    """The commands of a document, block by block, without those of `LEFT_OUT`."""
     found = FENCE.findall(document.read_text(encoding="utf-8"))
     return ["".join(line for line in block.splitlines(True) if command(line) not in LEFT_OUT) for block in found]
 
@@ -36,15 +42,17 @@ def command(line: str) -> str:
     return line.partition(" #")[0].strip()
 
 
-def session(document: Path) -> str:
-    """One script of all blocks; before each it says which one comes.
+def session(document: Path, goes_on: bool) -> str:
+    """One script of all blocks; before each it says which one comes. `goes_on`: its `sandherd down` does nothing.
 
     The command is a fork: other tests show its cold start.
     """
-    forked = f'sandherd() {{ "{preloaded_sandherd()}" "$@"; }}; export -f sandherd\n'
+    program = f'"{preloaded_sandherd()}" "$@"'
+    body = f'if test "$1" != down; then {program}; fi' if goes_on else program
+    forked = f"sandherd() {{ {body}; }}; export -f sandherd\n"
     numbered = enumerate(blocks(document), 1)
     numbered_blocks = "".join(f"echo '=== block {number}' >&2\n{block}" for number, block in numbered)
-    return f"set -euo pipefail\n{forked}{numbered_blocks}"
+    return f"set -euo pipefail\n{forked}{PATH_OF_COMMAND.sub('sandherd', numbered_blocks)}"
 
 
 def surroundings(home: Path) -> dict[str, str]:
@@ -54,7 +62,8 @@ def surroundings(home: Path) -> dict[str, str]:
     }
 
 
-DOCUMENTS = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if "".join(blocks(path))]
+README = ROOT / "README.md"
+DOCUMENTS = [path for path in sorted((ROOT / "docs").glob("*.md")) if "".join(blocks(path))]
 
 
 @pytest.fixture
@@ -66,17 +75,14 @@ def home() -> Iterator[Path]:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-@pytest.mark.e2e
-@pytest.mark.timeout(LIMIT + 60)
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_shell_blocks_of_documents_succeed(document: Path, home: Path) -> None:
-    """Every command block of the document exits with status 0."""
+def run(document: Path, home: Path, *, goes_on: bool = False) -> None:
+    """Run the commands of a document. Raises `AssertionError` with their output if one fails."""
     environment = surroundings(home)
     if EXAMPLE in document.read_text(encoding="utf-8"):  # only then: other documents run meanwhile
         shutil.rmtree(ROOT / EXAMPLE, ignore_errors=True)
     # A session of its own, so that a document that hangs can be ended with all it started.
     shell = subprocess.Popen(
-        ["bash", "-c", session(document)],
+        ["bash", "-c", session(document, goes_on)],
         cwd=ROOT,
         env=environment,
         text=True,
@@ -90,6 +96,22 @@ def test_shell_blocks_of_documents_succeed(document: Path, home: Path) -> None:
         os.killpg(shell.pid, signal.SIGKILL)
         said = shell.communicate()[0] + f"\nstill running after {LIMIT:g} s"
     assert shell.returncode == 0, f"{document.name}:\n{said}"
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(LIMIT + 60)
+def test_shell_blocks_of_readme_succeed(home: Path) -> None:
+    """Every command block of README exits with status 0."""
+    run(README, home)
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(2 * LIMIT)
+def test_shell_blocks_of_documents_succeed(home: Path) -> None:
+    """Every command block of each other document exits with status 0, and the last `down` ends the stack."""
+    for document in DOCUMENTS:
+        run(document, home, goes_on=document != DOCUMENTS[-1])
+    assert not list((home / "run").glob("*.pid"))
 
 
 def test_every_code_fence_has_a_known_tag() -> None:

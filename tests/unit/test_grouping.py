@@ -11,7 +11,7 @@ from tests.grouping import FIRST, start_order, unit_of
 
 ROOT = Path(__file__).parents[2]
 SHORT = "tests/unit/bus/test_a.py::test_x[1]"
-LONG = "tests/e2e/test_readme.py::test_shell_blocks_of_documents_succeed[README.md]"
+LONG = "tests/e2e/test_readme.py::test_shell_blocks_of_readme_succeed"
 DOCKER = "tests/e2e/docker/test_docker_line.py::test_x"
 OTHER = "tests/integration/bus/test_a.py::test_x"
 

@@ -9,7 +9,6 @@ from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.kubernetes import manifests, network
 from tests.integration.deploy.charts import GIVEN, NAMESPACE, PARTS, SERVICES, Json, of_kind, pods, rendered
 
-OURS: dict[str, Any] = {name: pod["metadata"]["labels"] for name, pod in pods(rendered())}
 HTTP, BROKER, DATABASE, API, COLLECTOR, GIT_PROXY = 8000, 4222, 5432, 443, 4318, 9402
 NAMED = {"http": HTTP, "git-proxy": GIT_PROXY}
 
@@ -27,8 +26,14 @@ STRANGER = Place("default", {"app": "web"})
 DNS = Place("kube-system", {"k8s-app": "kube-dns"})
 
 
+def labels_of(name: str) -> dict[str, Any]:
+    """The labels of a component's pods."""
+    labels: dict[str, Any] = {one: pod["metadata"]["labels"] for one, pod in pods(rendered())}[name]
+    return labels
+
+
 def ours(name: str) -> Place:
-    return Place(NAMESPACE, OURS[name])
+    return Place(NAMESPACE, labels_of(name))
 
 
 def reaches(objects: list[Json], one: Place, other: Place, port: int, protocol: str = "TCP") -> bool:
@@ -93,7 +98,7 @@ def test_each_component_reaches_only_what_it_needs() -> None:
 
 def test_component_without_a_policy_is_closed() -> None:
     """The default is deny in both directions, whatever else the release contains."""
-    new = Place(NAMESPACE, {**OURS["monitor"], "app.kubernetes.io/component": "new"})
+    new = Place(NAMESPACE, {**labels_of("monitor"), "app.kubernetes.io/component": "new"})
     objects = rendered({"monitoring": {"enabled": True}})
     assert not any(
         reaches(objects, new, place, port) for place, port in ((NATS, BROKER), (POSTGRES, DATABASE), (DNS, 53))

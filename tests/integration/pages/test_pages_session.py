@@ -107,7 +107,13 @@ def numbered(first: int, last: int) -> list[AgentMessage]:
     return [AgentMessage(content=f"message {number}.", content_length=10) for number in range(first, last + 1)]
 
 
-async def test_session_page_shows_a_loss_and_misses_nothing(site: Site) -> None:
+async def test_session_page_misses_nothing_and_is_inert_and_accessible(site: Site) -> None:
+    """A page catches up after a loss, and sends once what could not be sent; no text of a sandbox does anything."""
+    await shows_a_loss_and_misses_nothing(site)
+    await is_inert_and_accessible(site)
+
+
+async def shows_a_loss_and_misses_nothing(site: Site) -> None:
     """The page opens at the end and is live, catches up after a loss, and sends once what could not be sent.
 
     It stays at the end when its window becomes smaller. While the gateway is gone it shows that, and the message stays
@@ -177,7 +183,7 @@ async def test_session_page_survives_broker_and_database(herd: Broker, tmp_path:
                 await expect(page.get_by_text(f"message {number}.", exact=True)).to_have_count(1)
 
 
-async def test_session_pages_are_inert_and_accessible(site: Site) -> None:
+async def is_inert_and_accessible(site: Site) -> None:
     """Hostile text of a sandbox executes and loads nothing in any view, in both themes; axe finds no violation."""
     page = site.page
     await site.worker.output(f"{HOSTILE}\r\n", "\x1b[1;31mfailed\x1b[0m\n")

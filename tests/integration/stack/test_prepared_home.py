@@ -14,7 +14,7 @@ from sandherd.admin.stack_backup import restore_stack
 from sandherd.client.errors import HerdError
 from sandherd.safe_home import CREATED, UnsafeHomeError, check_home
 from sandherd.stack import down, up
-from tests.e2e.line import SANDHERD
+from tests.preloaded_cli import preloaded_sandherd
 
 NOBODY = 65534
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
@@ -55,7 +55,7 @@ def refused(home: Path, *words: str) -> str:
     """A command that exits with an error; what it prints."""
     environment = os.environ | {"SANDHERD_HOME": str(home)}
     done = subprocess.run(
-        [str(SANDHERD), *words], env=environment, capture_output=True, text=True, check=False, umask=0
+        [preloaded_sandherd(), *words], env=environment, capture_output=True, text=True, check=False, umask=0
     )
     assert done.returncode not in {0, 2}, done.stdout
     return " ".join(done.stderr.split())

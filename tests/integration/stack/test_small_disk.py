@@ -2,9 +2,11 @@
 
 import asyncio
 import re
-import sys
+import shutil
 from asyncio.subprocess import PIPE
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -20,20 +22,31 @@ from sandherd.stack.disk_space import (
 )
 from tests.engines.private_mounts import PRIVATE_MOUNTS
 from tests.engines.small_disk import small_disk
+from tests.preloaded_cli import preloaded
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 SCRIPT = Path(__file__).parent / "small_home.sh"
-SANDHERD = Path(sys.executable).with_name("sandherd")
 MIB = 1 << 20
 NEW_MIB = (NEW_DATABASE + NEW_BROKER + RECORDS).bytes // MIB
 EXISTING_MIB = (EXISTING_DATABASE + EXISTING_BROKER + RECORDS).bytes // MIB
 
 
-async def played(folder: Path) -> dict[str, tuple[int, str]]:
+@pytest.fixture
+def sandherd() -> Iterator[tuple[Path, int]]:
+    """The command as forks of a process with mounts of its own, and that process."""
+    programs = Path(mkdtemp(prefix="c-"))
+    try:
+        with preloaded(programs, lambda *words: [*PRIVATE_MOUNTS, *words]) as found:
+            yield found
+    finally:
+        shutil.rmtree(programs, ignore_errors=True)
+
+
+async def played(folder: Path, program: Path, server: int) -> dict[str, tuple[int, str]]:
     """Exit status and standard error of each `up`."""
     sizes = (str(NEW_MIB - 1), str(NEW_MIB + 1), str(EXISTING_MIB + 1))
-    command = [*PRIVATE_MOUNTS, str(SCRIPT), str(SANDHERD), str(folder), *sizes]
+    command = ["nsenter", f"--mount=/proc/{server}/ns/mnt", str(SCRIPT), str(program), str(folder), *sizes]
     process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
     try:
         out, error = await process.communicate()
@@ -41,7 +54,7 @@ async def played(folder: Path) -> dict[str, tuple[int, str]]:
         if process.returncode is None:
             process.terminate()  # its trap ends the stack
             await process.wait()
-    if b"unshare" in error or b"mount:" in error:
+    if b"nsenter" in error or b"mount:" in error:
         pytest.fail(f"no file system can be mounted here, run the tests as root: {error.decode()}", pytrace=False)
     parts = re.split(r"^=== (\S+) ?(\d*)\n", out.decode(), flags=re.MULTILINE)[1:]
     return {
@@ -49,13 +62,13 @@ async def played(folder: Path) -> dict[str, tuple[int, str]]:
     }
 
 
-async def test_up_states_the_needed_space_before_it_writes(folder: Path) -> None:
+async def test_up_states_the_needed_space_before_it_writes(folder: Path, sandherd: tuple[Path, int]) -> None:
     """Too small: one line with what is free and needed, and nothing is created. The smallest disk that it accepts does.
 
     An existing herd needs less; on a full disk it is not started, no deletion of the herd's data is advised, and with
     space again it has all its tasks.
     """
-    found = await played(folder)
+    found = await played(folder, *sandherd)
     status, error = found["too-small"]
     assert (status, found["created"][1]) == (1, "")
     assert re.fullmatch(

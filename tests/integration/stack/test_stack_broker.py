@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-STARTS = 40
+STARTS = 12
 MOMENTS = random.Random(40)
 
 

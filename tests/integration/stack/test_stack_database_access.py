@@ -62,28 +62,32 @@ def laid_open(server: PostgresServer) -> None:
 
 
 @root_only
-@pytest.mark.parametrize("uid", [NOBODY, STRANGER, RESERVED])
-async def test_other_users_of_the_host_are_refused(own_directory: Path, uid: int) -> None:
-    """`nobody`, a user without an entry, and the server's own are refused by the folder and by the server."""
+async def test_only_the_starting_user_has_access(own_directory: Path) -> None:
+    """The server has a user of its own and listens on its socket only; every user of the host but root is refused.
+
+    `nobody`, a user without an entry, and the server's own are refused by the folder and by the server. Root reads the
+    history as its owner, and as a reading role that it created.
+    """
     async with PostgresServer(own_directory / "pg", durable=False) as server:
-        if uid != RESERVED:
+        listens_on_the_socket_only(server)
+        has_its_own_user(server)
+        await root_may_be_any_role(server)
+        for uid in (NOBODY, STRANGER):
             assert "PermissionError" in await attack(server, uid)
         laid_open(server)
-        for role in ("postgres", "root", "nobody"):
-            answer = await attack(server, uid, role)
-            assert "IN as" not in answer
-            assert "authentication failed" in answer or "could not look up" in answer, answer
+        for uid in (NOBODY, STRANGER, RESERVED):
+            for role in ("postgres", "root", "nobody"):
+                answer = await attack(server, uid, role)
+                assert "IN as" not in answer
+                assert "authentication failed" in answer or "could not look up" in answer, answer
 
 
-@root_only
-async def test_starting_user_may_connect_as_any_role(own_directory: Path) -> None:
-    """Root reads the history as its owner, and as a reading role that it created."""
-    async with PostgresServer(own_directory / "pg", durable=False) as server:
-        assert await attack(server, 0) == "IN as postgres"
-        connection = await asyncpg.connect(server.url("postgres"))
-        await connection.execute("create role reader login")
-        await connection.close()
-        assert await attack(server, 0, "reader") == "IN as reader"
+async def root_may_be_any_role(server: PostgresServer) -> None:
+    assert await attack(server, 0) == "IN as postgres"
+    connection = await asyncpg.connect(server.url("postgres"))
+    await connection.execute("create role reader login")
+    await connection.close()
+    assert await attack(server, 0, "reader") == "IN as reader"
 
 
 def opened_by(pid: int) -> Iterator[str]:
@@ -93,28 +97,25 @@ def opened_by(pid: int) -> Iterator[str]:
             yield str(entry.readlink())
 
 
-async def test_server_listens_on_the_socket_only(own_directory: Path) -> None:
+def listens_on_the_socket_only(server: PostgresServer) -> None:
     """No TCP port of any address is open, so none has to be protected."""
-    async with PostgresServer(own_directory / "pg", durable=False) as server:
-        inodes = {link.removeprefix("socket:[").removesuffix("]") for link in opened_by(server.child.pid)}
-        for table in ("tcp", "tcp6", "udp", "udp6"):
-            rows = Path(f"/proc/{server.child.pid}/net/{table}").read_text().splitlines()[1:]
-            assert not inodes & {row.split()[9] for row in rows}
+    inodes = {link.removeprefix("socket:[").removesuffix("]") for link in opened_by(server.child.pid)}
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        rows = Path(f"/proc/{server.child.pid}/net/{table}").read_text().splitlines()[1:]
+        assert not inodes & {row.split()[9] for row in rows}
 
 
-@root_only
-async def test_server_and_its_files_have_their_own_user(own_directory: Path) -> None:
+def has_its_own_user(server: PostgresServer) -> None:
     """Every process and file has the reserved id, which no passwd entry and no other process has."""
-    async with PostgresServer(own_directory / "pg", durable=False) as server:
-        owner = postgres_user.server_uid()
-        assert owner not in {0, NOBODY, None}
-        status = Path(f"/proc/{server.child.pid}/status").read_text()
-        assert f"Uid:\t{owner}\t{owner}\t{owner}\t{owner}" in status
-        assert "Groups:\t \n" in status or "Groups:\t\n" in status
-        assert owners_below(server.data) == {owner}
-        assert stat.S_IMODE(server.data.stat().st_mode) == 0o700
-        rules = (server.directory / "pg_hba.conf").stat()
-        assert (rules.st_uid, stat.S_IMODE(rules.st_mode)) == (0, 0o644)
+    owner = postgres_user.server_uid()
+    assert owner not in {0, NOBODY, None}
+    status = Path(f"/proc/{server.child.pid}/status").read_text()
+    assert f"Uid:\t{owner}\t{owner}\t{owner}\t{owner}" in status
+    assert "Groups:\t \n" in status or "Groups:\t\n" in status
+    assert owners_below(server.data) == {owner}
+    assert stat.S_IMODE(server.data.stat().st_mode) == 0o700
+    rules = (server.directory / "pg_hba.conf").stat()
+    assert (rules.st_uid, stat.S_IMODE(rules.st_mode)) == (0, 0o644)
 
 
 @root_only

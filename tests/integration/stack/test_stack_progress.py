@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from sandherd.stack import down
+from tests.preloaded_cli import preloaded_python
 from tests.terminals import ERASED, left_on_screen, on_terminal
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
@@ -40,10 +40,13 @@ def place() -> Iterator[Path]:
 
 async def test_long_commands_show_their_steps_on_a_terminal_only(place: Path) -> None:
     """Each line is erased at the end, so that the screen has the result as a pipe gets it."""
+    program = place / "shown.py"
+    program.write_text(PROGRAM)
 
     async def start(*words: str, **streams: Any) -> asyncio.subprocess.Process:
         environ = {"PATH": os.environ["PATH"], "SANDHERD_HOME": str(place / "home"), "NO_COLOR": "1"}
-        return await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM, *words, env=environ, **streams)
+        command = [str(preloaded_python()), str(program), *words]
+        return await asyncio.create_subprocess_exec(*command, env=environ, **streams)
 
     for words, step, result in (
         (["up"], "started; waiting until ready", "ready "),

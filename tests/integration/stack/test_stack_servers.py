@@ -33,10 +33,20 @@ async def test_killed_broker_restarts_on_its_port_with_all_acknowledged(herd: Br
 
 
 async def test_killed_database_restarts_with_all_committed(own_directory: Path) -> None:
-    """After SIGKILL of the server, a start on the same data has every committed row."""
-    async with PostgresServer(own_directory / "pg", durable=False) as server:
+    """After SIGKILL of the server, a start on the same data has every committed row. The stack's syncs to disk.
+
+    Its home is too deep for a socket, whose path has at most 107 bytes: it is in a short folder that no other user may
+    enter.
+    """
+    deep = own_directory.joinpath(*["a-rather-long-directory-name"] * 5) / "pg"
+    async with PostgresServer(deep) as server:
+        assert len(str(server.sockets)) < 60
+        assert stat.S_IMODE(server.sockets.stat().st_mode) == 0o700
+        assert server.sockets == socket_directory(deep) == recorded_directory(server.url("postgres"))
         await server.create_database("kept")
         connection = await asyncpg.connect(server.url("kept"))
+        names = ("fsync", "synchronous_commit", "listen_addresses")
+        assert [await connection.fetchval(f"show {name}") for name in names] == ["on", "on", ""]
         await connection.execute("create table t as select generate_series(1, 1000) as n")
         await server.kill()
         connection.terminate()
@@ -45,27 +55,7 @@ async def test_killed_database_restarts_with_all_committed(own_directory: Path) 
         assert await connection.fetchval("select count(*) from t") == 1000
         await connection.close()
         await server.create_database("kept")  # a second time it is there already
-
-
-async def test_home_too_deep_for_a_socket_uses_a_short_folder(own_directory: Path) -> None:
-    """A unix socket's path has at most 107 bytes; the server starts all the same, and no other user may enter."""
-    deep = own_directory.joinpath(*["a-rather-long-directory-name"] * 5) / "pg"
-    async with PostgresServer(deep, durable=False) as server:
-        assert len(str(server.sockets)) < 60
-        assert stat.S_IMODE(server.sockets.stat().st_mode) == 0o700
-        assert server.sockets == socket_directory(deep) == recorded_directory(server.url("postgres"))
-        connection = await asyncpg.connect(server.url("postgres"))
-        assert await connection.fetchval("show listen_addresses") == ""
-        await connection.close()
     server.sockets.rmdir()
-
-
-async def test_the_stacks_database_syncs_to_disk(own_directory: Path) -> None:
-    """Only a database that is thrown away goes without fsync."""
-    async with PostgresServer(own_directory / "pg") as server:
-        connection = await asyncpg.connect(server.url("postgres"))
-        assert [await connection.fetchval(f"show {name}") for name in ("fsync", "synchronous_commit")] == ["on", "on"]
-        await connection.close()
 
 
 async def test_foreign_directory_is_not_used_for_the_socket(own_directory: Path) -> None:

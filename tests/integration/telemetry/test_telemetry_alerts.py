@@ -6,6 +6,7 @@ import re
 import shlex
 import signal
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Final
 
 import pytest
@@ -98,9 +99,15 @@ def is_command(words: list[str]) -> bool:
     return any(re.fullmatch(pattern, text) for pattern in known)
 
 
+@cache
+def command_line() -> Any:
+    """All commands: to create them takes longer than to parse those of all runbooks."""
+    return typer.main.get_command(build())
+
+
 def is_ours(words: list[str]) -> bool:
     """Whether the command line takes these words. Raises `typer.TyperException`."""
-    command: Any = typer.main.get_command(build())
+    command = command_line()
     context = command.make_context("sandherd", words)
     while hasattr(command, "resolve_command"):
         name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])

@@ -5,6 +5,7 @@ import io
 import json
 import sys
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,12 +25,6 @@ SINK = Path(terminal_text.__file__)
 LIBRARY = Path(sandherd.__file__).parent
 PRINTING = ("client", "cli", "admin", "stack", "settings", "service")
 """Packages whose code runs in the process of a command."""
-FORBIDDEN = [
-    chr(code)
-    for code in range(sys.maxunicode + 1)
-    if unicodedata.category(chr(code)) in {"Cc", "Cf", "Cs", "Zl", "Zp"} and chr(code) not in "\n\t\r"
-]
-"""Every control, format character, line separator and half of a pair that Unicode has."""
 ABUSED = [
     "\u3164",
     "\u115f",
@@ -45,9 +40,16 @@ ABUSED = [
 """Fillers, selectors and joiners: without a shape, and of other categories or often forgotten."""
 
 
+def forbidden() -> Iterator[str]:
+    """Every control, format character, line separator and half of a pair that Unicode has."""
+    for letter in map(chr, range(sys.maxunicode + 1)):
+        if unicodedata.category(letter) in {"Cc", "Cf", "Cs", "Zl", "Zp"} and letter not in "\n\t\r":
+            yield letter
+
+
 def test_invisible_character_is_shown_by_its_number() -> None:
     """All of Unicode is tested; in text, in output of terminals, and in JSON."""
-    for letter in [*FORBIDDEN, *ABUSED]:
+    for letter in [*forbidden(), *ABUSED]:
         for shown in (visible(f"a{letter}b"), visible_output(f"a{letter}b", colours=True)):
             assert letter not in shown, hex(ord(letter))
             assert len(shown) > 2, f"U+{ord(letter):04X} has vanished"

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -13,11 +14,6 @@ from gateway.browsers import COOKIE
 from gateway.guard import Guard
 from sandherd.contracts.records import AccessRole
 
-ROUTES: Final = sorted(
-    (method.upper(), re.sub(r"\{\w+\}", "x", path), operation["operationId"])
-    for path, methods in document()["paths"].items()
-    for method, operation in methods.items()
-)
 SIGN_IN: Final = {"sign_in", "sign_in_methods", "begin_oidc", "end_oidc"}
 APPROVE: Final = {"decide_approval", "grant_budget", "merge_branch"}
 OPERATE: Final = {"audit", "dead_letters", "dead_letter"}
@@ -34,6 +30,16 @@ OTHER_SITES: Final[list[dict[str, str]]] = [
     {"origin": "http://localhost:9"},
     {"origin": "https://evil.example"},
 ]
+
+
+@cache
+def routes() -> list[tuple[str, str, str]]:
+    """Method, path and operation of each. No constant: each process of a run would make the document."""
+    return sorted(
+        (method.upper(), re.sub(r"\{\w+\}", "x", path), operation["operationId"])
+        for path, methods in document()["paths"].items()
+        for method, operation in methods.items()
+    )
 
 
 def role_of(method: str, operation: str) -> AccessRole:
@@ -89,7 +95,7 @@ async def test_each_route_needs_its_role() -> None:
     app = application(lambda: backend)
     headers = {"authorization": f"Bearer {new_text('token', 'p1')}"}
     checked = 0
-    for method, path, operation in ROUTES:
+    for method, path, operation in routes():
         if operation in SIGN_IN or (lower := LOWER.get(role_of(method, operation))) is None:
             continue
         assert await status_of(guarded(app, lower), method, path, **headers) == 403, operation
@@ -107,7 +113,7 @@ async def test_no_route_takes_the_cookie_of_another_sites_request() -> None:
 
     guard = guarded(inner, "operate")
     cookie = {"cookie": f"{COOKIE}={new_text('session', 'p1')}"}
-    for method, path, operation in ROUTES:
+    for method, path, operation in routes():
         if operation in SIGN_IN and method == "GET":
             continue  # navigations, which use no session
         for site in OTHER_SITES:
