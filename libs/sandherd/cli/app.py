@@ -169,12 +169,16 @@ def build_for(arguments: Sequence[str]) -> typer.Typer:
 
     Only a name at the beginning, or after options with their values, is certain.
     """
-    name = _named(arguments)
-    return build() if name is None else build([name], complete=False)
+    named = named_command(arguments)
+    return build(named[:1], complete=False) if named else build()
 
 
-def _named(arguments: Sequence[str]) -> str | None:
+def named_command(arguments: Sequence[str]) -> list[str]:
+    """The words of the command that these arguments call: one, or two if the first is a group. Empty if unknown."""
     rest = list(arguments)
     while rest and rest[0].startswith("--"):
         del rest[: 1 if "=" in rest[0] else 2]
-    return rest[0] if rest and rest[0] in COMMANDS else None
+    if not rest or rest[0] not in COMMANDS:
+        return []
+    is_group = COMMANDS[rest[0]].epilog is None
+    return [word for word in rest[: 2 if is_group else 1] if not word.startswith("-")]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 from typer._click.exceptions import NoSuchOption
 
-from sandherd.cli.app import COMMANDS, build_for
+from sandherd.cli.app import build_for, named_command
 from sandherd.cli.completion_scripts import complete_in, with_named_shell
 from sandherd.cli.stderr import complain
 from sandherd.client.terminal_text import discard_output, flush_output, has_reader, same_streams
@@ -105,6 +105,8 @@ def _one_line(error: typer.TyperException) -> str:
         return f"{error.option_name} goes before the command: `sandherd {error.option_name} VALUE {rest}`"
     if command.endswith("secrets set") and error.format_message().startswith(_EXTRA):
         return f"a secret's value is no argument, which other users could read; see `{command} --help`"
+    if isinstance(error, NoSuchOption) and command.endswith(" search"):
+        return f"No such option: {error.option_name}; write text that begins with - after --: `{command} -- TEXT`"
     message = _without_validator_terms(" ".join(error.format_message().split())).rstrip(".")
     if message.startswith(_NO_COMMAND) and not message.endswith("?") and (named := _synonyms(message, context)):
         message = f"{message}. Did you mean {named}?"
@@ -134,21 +136,18 @@ def _expected(error: Exception, arguments: Sequence[str]) -> int:
     if not isinstance(error, HerdError):
         raise error
     misused = error.problem.code in _MISUSE
-    remedy = f"see `sandherd {_command(arguments)}--help`" if misused else "check with `sandherd doctor`"
+    help_page = " ".join(["sandherd", *named_command(arguments), "--help"])
+    remedy = f"see `{help_page}`" if misused else "check with `sandherd doctor`"
     if error.problem.code == "conflict":
         remedy = "see its state with `sandherd sandboxes get` or `sandherd tasks get`"
-    line = _option_line(error) or error.line
+    line = _option_line(error)
     complain(line if error.problem.remedy else f"{line}; {remedy}")
     return MISUSED if misused else FAILED
 
 
-def _option_line(error: "HerdError") -> str | None:
-    from sandherd.cli.invalid_options import describe_invalid_option
+def _option_line(error: "HerdError") -> str:
+    from sandherd.cli.invalid_options import describe_invalid_option, with_option_names
     from sandherd.client.errors import InvalidFieldError
 
-    return describe_invalid_option(error) if isinstance(error, InvalidFieldError) else None
-
-
-def _command(arguments: Sequence[str]) -> str:
-    """The first argument that is a command, followed by a space; empty if there is none."""
-    return next((f"{word} " for word in arguments if word in COMMANDS), "")
+    described = describe_invalid_option(error) if isinstance(error, InvalidFieldError) else None
+    return described or with_option_names(error).line

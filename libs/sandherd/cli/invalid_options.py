@@ -1,9 +1,10 @@
 """Describes an invalid field as the option it was given by, with what is permitted as one would type it."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from sandherd.client.errors import InvalidFieldError
+from sandherd.client.errors import HerdError, InvalidFieldError
 from sandherd.contracts.durations import duration_text
 from sandherd.contracts.violations import permitted, sentence
 
@@ -21,7 +22,7 @@ def _dollars(micro: float) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:g}"
+    return f"{value:.12g}"
 
 
 _OPTIONS: Final[Mapping[str, tuple[str, Form]]] = {
@@ -32,22 +33,40 @@ _OPTIONS: Final[Mapping[str, tuple[str, Form]]] = {
     "continuous.validation.timeout_seconds": ("--check-timeout", duration_text),
     "cores": ("--cores", _number),
     "cwd": ("--cwd", _number),
+    "defaults.attempt_seconds": ("--attempt-timeout", duration_text),
+    "defaults.cores": ("--cores", _number),
+    "defaults.harness": ("--harness", _number),
+    "defaults.image": ("--image", _number),
+    "defaults.memory_mb": ("--memory", _memory),
+    "defaults.model": ("--model", _number),
+    "grant": ("LIMITS", _number),
+    "lifetime_seconds": ("--expires", duration_text),
+    "limits.day": ("--day", _number),
+    "limits.month": ("--month", _number),
+    "limits.sandboxes": ("--sandboxes", _number),
+    "limits.tasks": ("--tasks", _number),
     "linger_seconds": ("--linger", duration_text),
     "memory_mb": ("--memory", _memory),
     "retry.max_attempts": ("--attempts", _number),
-    "seconds": ("TIME", duration_text),
+    "schedule.catch_up_seconds": ("--catch-up", duration_text),
     "schedule.cron": ("--cron", _number),
+    "schedule.time_zone": ("--time-zone", _number),
+    "seconds": ("TIME", duration_text),
     "task_seconds": ("--task-timeout", duration_text),
     "text": ("TEXT", _number),
     "timeout_seconds": ("--timeout", duration_text),
     "ttl_seconds": ("--ttl", duration_text),
+    "unset": ("--unset", _number),
 }
 """The option or argument of each field that one can give, and how its numbers are written there."""
+_ITEM: Final = re.compile(r"\.\d+$")
+"""The end of a field that is an item of a list."""
 
 
 def describe_invalid_option(error: InvalidFieldError) -> str | None:
-    """A sentence about the option; None if the field has none, or the error is not a usual one."""
-    option, form = _OPTIONS.get(error.problem.field or "", (None, _number))
+    """A sentence about the option; None if the field has none."""
+    field = error.problem.field or ""
+    option, form = _OPTIONS.get(_ITEM.sub("", field), (None, _number))
     if option is None:
         return None
     violation = error.violation
@@ -55,4 +74,17 @@ def describe_invalid_option(error: InvalidFieldError) -> str | None:
         limits = (None if limit is None else form(limit) for limit in (violation.minimum, violation.maximum))
         return f"{option} has to be {permitted(*limits)}"
     text = sentence(violation)
-    return None if text is None else f"{option} {text}"
+    if text is not None:
+        return f"{option} {text}"
+    reason = error.problem.message.removeprefix(f"{field}: ")
+    return f"{option} {reason.removeprefix('it ')}" if reason.startswith("it ") else f"{option}: {reason}"
+
+
+def with_option_names(error: HerdError) -> HerdError:
+    """The error; a remedy that is to change its field names the option for it."""
+    field, remedy = error.problem.field or "", error.problem.remedy or ""
+    option, _ = _OPTIONS.get(field.removeprefix("spec."), (None, _number))
+    named = re.match(rf"change ({re.escape(field)}|{re.escape(field.rpartition('.')[2])})\b", remedy)
+    if option is None or named is None:
+        return error
+    return HerdError(error.problem.model_copy(update={"remedy": f"change {option}{remedy[named.end() :]}"}))

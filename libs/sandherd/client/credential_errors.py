@@ -14,5 +14,8 @@ def unusable(credentials: Path, error: OSError | ValueError) -> HerdError:
         remedy = "check --credentials, SANDHERD_CREDENTIALS, or the context that names it"
     else:
         message = f"{credentials} is not a credentials file of a herd: {error}"
-        remedy = "set SANDHERD_CREDENTIALS to a .creds file, or unset it and start a stack with `sandherd up`"
+        remedy = (
+            "name a .creds file with --credentials, SANDHERD_CREDENTIALS or a context; without them, the credential of "
+            "the local stack is used (`sandherd up`)"
+        )
     return HerdError.of(Code.REFUSED, message, field="credentials", remedy=remedy)

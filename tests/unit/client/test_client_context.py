@@ -109,7 +109,7 @@ def test_invalid_credential_file_names_the_remedy(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(HerdError, match="not a credentials file") as raised:
             holder(path)
-        assert "SANDHERD_CREDENTIALS" in raised.value.line
+        assert "name a .creds file with --credentials, SANDHERD_CREDENTIALS or a context" in raised.value.line
     with pytest.raises(HerdError):
         holder(tmp_path / "absent.creds")
 

@@ -1,15 +1,21 @@
 """Invalid values on the command line: one plain sentence with the option and what is permitted."""
 
+import json
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from sandherd.cli.exit_status import status_of
+from sandherd.cli.invalid_options import describe_invalid_option, with_option_names
 from sandherd.cli.parse.constraints import DefaultConstraint, constraints_of
 from sandherd.cli.parse.durations import duration
-from sandherd.client.errors import InvalidFieldError, made
+from sandherd.client.errors import HerdError, InvalidFieldError, made
 from sandherd.contracts.constraints import DEFAULT_CONSTRAINTS
-from sandherd.contracts.errors import ContractError
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.requests import CreateToken, SetBudget, SetProject, SetSchedule
 from sandherd.contracts.schedules import ScheduleSpec
 from sandherd.contracts.specs import SandboxSpec
 from sandherd.settings.loader import load
@@ -50,6 +56,10 @@ COMMAND = ["--", "true"]
         (["tasks", "cancel"], "no tasks are selected; name tasks, or select them with --label or --batch"),
         ([*RUN, "--name", "Foo_Bar", *COMMAND], "or omit --name, for a generated one"),
         (["events", "task-a", "--type", "tsk"], "did you mean task?"),
+        (["events", "task-a", "--type", "foo.bar"], "'foo.bar'; use a type of docs/events.md, or one of: agent, approval,"),
+        ([*RUN, "--secret", "my-key", *COMMAND], "'my-key' is not a variable name; write `--secret VARIABLE=my-key`"),
+        ([*RUN, "--secret", "1A=my-key", *COMMAND], "'1A' is not a variable name; use 1 to 128 letters"),
+        (["search", "-foo"], "No such option: -f; write text that begins with - after --: `sandherd search -- TEXT`"),
         (["projects", "set", "web"], "there is nothing to change; give a limit or default"),
         (["--home", "", "status"], "'--home': it must not be empty"),
         (["--credentials", "", "status"], "'--credentials': it must not be empty"),
@@ -80,6 +90,63 @@ def test_invalid_value_is_one_sentence_about_the_option(
     assert shown.count("\n") == 1
     for raw in ("Input should", "String should", "Value error", "copy it from"):
         assert raw not in shown
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "says"),
+    [
+        (CreateToken, {"lifetime_seconds": 864_000_000}, "--expires has to be 1s to 366d"),
+        (SetSchedule, {"schedule": {"catch_up_seconds": 2_592_000}}, "--catch-up has to be 1m to 7d"),
+        (SetProject, {"unset": ["memory"]}, "--unset has to be 'tasks', 'sandboxes', "),
+        (SetProject, {"limits": {"tasks": -1}}, "--tasks has to be 0 to 1000000"),
+        (SetProject, {"defaults": {"memory_mb": 1}}, "--memory has to be 64m to 64g"),
+        (SetBudget, {"limits": {"day": "foo"}}, "--day: an item is no limit: write cost=…"),
+        (SetBudget, {"limits": {"month": "cost=x"}}, "--month: the amount of cost is invalid"),
+    ],
+)
+def test_invalid_field_of_a_request_is_told_by_its_option(
+    model: type[BaseModel], fields: dict[str, Any], says: str
+) -> None:
+    """Also an item of a list, and a text that a rule refuses: no name of a field of the wire is shown."""
+    golden = files("sandherd.contracts") / f"golden/v1/requests/{model.type}.json"  # type: ignore[attr-defined]  # of requests
+    whole = json.loads(golden.read_text())
+    merged = {name: whole[name] | value if name == "schedule" else value for name, value in fields.items()}
+    with pytest.raises(InvalidFieldError) as raised:
+        made(model, **{**whole, **merged})
+    assert (describe_invalid_option(raised.value) or "").startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("field", "remedy", "shown"),
+    [
+        ("schedule.time_zone", "change time_zone", "change --time-zone"),
+        ("schedule.cron", "change cron", "change --cron"),
+        ("spec.attempt_seconds", "change spec.attempt_seconds, and submit it again",
+         "change --attempt-timeout, and submit it again"),
+        ("types", "change types", "change types"),
+    ],
+)  # fmt: skip
+def test_remedy_of_a_refusal_names_the_option(field: str, remedy: str, shown: str) -> None:
+    """A service can't know that its request is a command line's."""
+    error = HerdError.of(Code.INVALID_FIELD, "refused", field=field, remedy=remedy)
+    assert with_option_names(error).problem.remedy == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["sandboxes", "create", "--ttl", "2000d"], "sandboxes create"),
+        (["--home", "x", "sandboxes", "create", "--ttl", "2000d"], "sandboxes create"),
+        ([*RUN, "--attempts", "21", *COMMAND], "run"),
+    ],
+)
+def test_help_page_that_is_named_has_the_option(
+    words: list[str], command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is that of the command, not of its group."""
+    monkeypatch.setenv("SANDHERD_HOME", str(tmp_path))
+    assert status_of(words) == 2
+    assert f"; see `sandherd {command} --help`" in capsys.readouterr().err
 
 
 def test_unsafe_name_of_an_existing_task_is_to_be_copied(capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,20 +74,27 @@ def variables(items: Sequence[str], environ: Mapping[str, str]) -> dict[str, str
     return found
 
 
-def _check_variable(name: str) -> None:
+def _check_variable(name: str, remedy: str | None = None) -> None:
     if not _VARIABLE.fullmatch(name):
         raise HerdError.of(
             Code.INVALID_FIELD,
             f"{name[:60]!r} is not a variable name",
             field="env",
-            remedy="use 1 to 128 letters, digits or underscores, not starting with a digit",
+            remedy=remedy or "use 1 to 128 letters, digits or underscores, not starting with a digit",
         )
 
 
 def references(items: Sequence[str]) -> dict[str, str]:
-    """Names of named secrets by variable, from `VARIABLE=NAME`; with only `NAME`, the variable has the same name."""
-    pairs = (item.partition("=") for item in items)
-    return {variable: name if equals else variable for variable, equals, name in pairs}
+    """Names of named secrets by variable, from `VARIABLE=NAME`; with only `NAME`, the variable has the same name.
+
+    Raises `HerdError` for an invalid variable.
+    """
+    found = {}
+    for item in items:
+        variable, equals, name = item.partition("=")
+        _check_variable(variable, None if equals else f"write `--secret VARIABLE={item[:60]}`")
+        found[variable] = name if equals else variable
+    return found
 
 
 def read_files(paths: Sequence[Path]) -> dict[str, str]:
