@@ -150,7 +150,8 @@ def _show_state(state: ExecState, output: Format) -> int:
     if output.is_json:
         console.document(output, _document(state, []))
     else:
-        write_text(_stands(state))
+        sent = f"{state.exec}: signal sent; see its state with --status"
+        write_text(sent if state.state == "running" else _stands(state))
     return 0
 
 

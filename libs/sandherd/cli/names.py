@@ -66,16 +66,33 @@ def with_name(name: str, kind: Kind, act: Callable[[Herd, str], Awaitable[T]]) -
 
 
 async def with_file_name(herd: Herd, name: str, error: HerdError) -> HerdError:
-    """The error; that there is no such task names the newest task that has this name in the file of its batch."""
-    if error.problem.code is not Code.NOT_FOUND or kind_of(name) == "sandbox":
+    """The error; that there is no such task names the newest task that has this name in the file of its batch.
+
+    If there is a sandbox of this name, it names that sandbox's task.
+    """
+    if error.problem.code is not Code.NOT_FOUND:
         return error
+    if kind_of(name) == "sandbox":
+        return await _with_its_task(herd, name, error) if "no task" in error.problem.message else error
     try:
         found = (await herd.tasks(limit=1, labels={NAME_LABEL: name})).items
     except HerdError:  # the first error is the one that matters
         return error
     if not found:
         return error
-    remedy = f"{name} is the name in its file of {found[0].task}: use that name"
+    return _with_remedy(error, f"{name} is the name in its file of {found[0].task}: use that name")
+
+
+async def _with_its_task(herd: Herd, sandbox: str, error: HerdError) -> HerdError:
+    try:
+        task = (await herd.sandbox(sandbox)).task
+    except HerdError:  # the first error is the one that matters
+        return error
+    inspect = f"use `sandherd sandboxes get {sandbox}`"
+    return _with_remedy(error, f"it is a sandbox: {f'name its task {task}, or ' if task else ''}{inspect}")
+
+
+def _with_remedy(error: HerdError, remedy: str) -> HerdError:
     return HerdError(error.problem.model_copy(update={"remedy": remedy}))
 
 

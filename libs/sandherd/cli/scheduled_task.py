@@ -42,13 +42,16 @@ class ScheduledTask:
 
     task: TaskSpec
     limits: Mapping[str, float]
+    place: str = ""
+    """The file that it is from, and its name there."""
 
     async def spec(self, herd: "Herd") -> TaskSpec:
         """The whole spec. Raises `HerdError` if the herd would refuse it."""
         from sandherd.cli.sandbox_creation import with_limits
+        from sandherd.client.tasks.named_checks import check_named
 
         found = await with_limits(herd, self.task, self.limits)
-        await herd.check(found)
+        await (check_named(herd.check, found, self.place) if self.place else herd.check(found))
         return found
 
 
@@ -60,7 +63,7 @@ def scheduled_task(source: Sequence[str]) -> ScheduledTask:
     Raises `HerdError`, and typer's errors of usage.
     """
     if len(source) == 1 and (source[0].endswith(SUFFIXES) or _is_file(source[0])):
-        return ScheduledTask(_of_file(Path(source[0])), {})
+        return _of_file(Path(source[0]))
     return _of_options(source)
 
 
@@ -68,7 +71,7 @@ def _is_file(text: str) -> bool:
     return os.path.isfile(text)  # noqa: PTH113  # `Path.is_file` raises an error if it is too long for a name
 
 
-def _of_file(path: Path) -> TaskSpec:
+def _of_file(path: Path) -> ScheduledTask:
     from sandherd.client.tasks import batch
 
     found = batch.read(path)
@@ -80,7 +83,7 @@ def _of_file(path: Path) -> TaskSpec:
         raise _wrong(f"{path}: a schedule can't upload a local repository", "repository.path", "name its `url`")
     spec = found[0].spec
     labels = {key: value for key, value in spec.labels.items() if not key.startswith(RESERVED_PREFIX)}
-    return spec.model_copy(update={"labels": labels})
+    return ScheduledTask(spec.model_copy(update={"labels": labels}), {}, f"{path}: {found[0].label}")
 
 
 def _of_options(arguments: Sequence[str]) -> ScheduledTask:

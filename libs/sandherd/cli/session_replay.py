@@ -76,6 +76,9 @@ def versions(name: str, path: str | None, number: int | None, output: Format) ->
         if number is not None and path is not None:
             return await _show_version(herd, sandbox, path, number, output)
         found = [one async for one in herd.file_versions(sandbox, path)]
+        if path is not None and not found:
+            message, remedy = f"the sandbox has not changed a file {path!r}", f"see `sandherd files {name} --versions`"
+            raise HerdError.of(Code.NOT_FOUND, message, field="path", remedy=remedy)
         console.answer(output, {"versions": found}, VERSIONS, [version_row(one) for one in found])
         return 0
 

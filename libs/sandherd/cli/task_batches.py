@@ -12,14 +12,17 @@ from sandherd.cli.render import console
 from sandherd.cli.render.table import Column
 from sandherd.cli.session import Work
 from sandherd.cli.stderr import complain
+from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.client.repositories.local import LocalRepository
 from sandherd.client.tasks import batch
 from sandherd.client.tasks.batch import BatchTask
+from sandherd.client.tasks.named_checks import check_each
 from sandherd.client.tasks.progress import REJECTED, UNKNOWN, TaskOutcome, TaskProgress, all_completed
 from sandherd.client.tasks.resume import resuming_spec
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.commands import TaskSpec
+from sandherd.contracts.errors import Code
 from sandherd.counted import counted
 
 BATCH_HEADER: Final = ("NAME", "TASK", "DEPENDS ON")
@@ -37,9 +40,12 @@ def submit_batch(file: Path, output: Format, *, labels: Mapping[str, str], wait:
 
     async def work(herd: Herd) -> int:
         specs = {one.task: await resuming_spec(herd.connection.request, one.spec, one.earlier) for one in wanted}
-        if repositories:
-            specs = await _with_repositories(herd, specs, repositories)
-        outcomes = await _submitted(herd, specs, wait=wait, timeout=timeout)
+        try:
+            if repositories:
+                specs = await _with_repositories(herd, specs, repositories)
+            outcomes = await _submitted(herd, specs, wait=wait, timeout=timeout)
+        except HerdError as error:
+            raise batch.in_file(file, error) if error.problem.code is Code.INVALID_FIELD else error from None
         if wait:
             return _conclude(outcomes, output, batch=wanted[0].batch, timeout=timeout)
         _show_submitted(wanted, outcomes, output)
@@ -52,8 +58,7 @@ async def _with_repositories(
     herd: Herd, specs: Mapping[str, TaskSpec], repositories: Mapping[str, LocalRepository]
 ) -> dict[str, TaskSpec]:
     """The specs with their local repositories, which are uploaded once all specs are checked."""
-    for spec in specs.values():
-        await herd.check(spec)
+    await check_each(herd.check, specs)
     found = await uploaded_once(herd, repositories)
     return {
         task: spec.model_copy(update={"repository": found[task]}) if task in found else spec

@@ -15,7 +15,7 @@ from sandherd.contracts.states import TaskState
 from sandherd.lazy_imports import LazyModule
 
 if TYPE_CHECKING:
-    from sandherd.client.tasks import default_harness, progress, task_watch, unread_commands
+    from sandherd.client.tasks import default_harness, named_checks, progress, task_watch, unread_commands
     from sandherd.client.tasks import overview as overviews
     from sandherd.client.tasks.overview import Overview
     from sandherd.client.tasks.progress import TaskOutcome
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sandherd.contracts.commands import TaskSpec
 else:  # on first use, as in `client.herd`
     default_harness = LazyModule("sandherd.client.tasks.default_harness")
+    named_checks = LazyModule("sandherd.client.tasks.named_checks")
     overviews = LazyModule("sandherd.client.tasks.overview")
     progress = LazyModule("sandherd.client.tasks.progress")
     task_watch = LazyModule("sandherd.client.tasks.task_watch")
@@ -55,8 +56,7 @@ class TaskGroups(TaskFiles):
         any of them for 5 s: then the state of those that are not accepted yet is `submitted`; all are stored.
         Give them one label, such as `sandherd/batch`, to list and cancel them together.
         """
-        for spec in tasks.values():
-            await self.check(spec)
+        await named_checks.check_each(self.check, tasks)
         await default_harness.require_harness(self.connection.request, self.connection.project, tasks)
         found = progress.TaskProgress({task: spec.labels.get(NAME_LABEL) for task, spec in tasks.items()})
         async with task_watch.TaskWatch(self.connection, found, task_watch.selection_of(tasks)) as watch:

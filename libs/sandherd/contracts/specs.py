@@ -74,8 +74,8 @@ class SandboxLimits(Model):
 
     def exceeded_limit(self, caps: "SandboxLimits") -> str | None:
         """The name of the first limit that exceeds its cap, or None. A limit without a value is unlimited."""
-        requested = self.model_dump()
-        exceeded = (name for name, cap in caps.defined_limits() if requested[name] is None or requested[name] > cap)
+        requested = ((name, getattr(self, name), cap) for name, cap in caps.defined_limits())
+        exceeded = (name for name, value, cap in requested if value is None or value > cap)
         return next(exceeded, None)
 
     def capped(self, caps: "SandboxLimits") -> "SandboxLimits":

@@ -1,16 +1,25 @@
 """Several tasks from a file: ordered by dependency, or refused with the reason."""
 
+import asyncio
 import io
+import json
+from collections.abc import Coroutine
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandherd.client import HerdError
+from sandherd.cli.options import Format
+from sandherd.cli.scheduled_task import scheduled_task
+from sandherd.cli.task_batches import submit_batch
+from sandherd.client import Herd, HerdError
 from sandherd.client.tasks.batch import ordered, read
 from sandherd.client.tasks.resume import ResumeSource
+from sandherd.contracts.requests import Catalogue
 
 
 def entry(name: str, *depends_on: str, **more: Any) -> dict[str, Any]:
@@ -141,3 +150,47 @@ def test_file_of_tasks_is_read_from_standard_input(monkeypatch: pytest.MonkeyPat
     """As the file `-`."""
     monkeypatch.setattr("sys.stdin", io.StringIO("tasks: [{name: a, text: x}]"))
     assert [one.spec.text for one in read(Path("-"))] == ["x"]
+
+
+class Checked(Herd):
+    """A herd without a broker, with the runtimes, profiles and harnesses of the golden example."""
+
+    def __init__(self) -> None:
+        golden = files("sandherd.contracts") / "golden/v1/replies/spawner.list_runtimes.json"
+        found = Catalogue.model_validate(json.loads(golden.read_text())["ok"])
+        caps = found.caps.model_copy(update={"memory_mb": 1024})
+        self._known = found.model_copy(update={"caps": caps, "max_attempts": 5})
+        self._names: frozenset[str] = frozenset()
+        self.connection: Any = SimpleNamespace(request=None, project="default")
+
+    async def _catalogue_or_none(self, timeout: float) -> Catalogue | None:
+        return self._known
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"harness": {"kind": "claud"}}, "harness"),
+        ({"runtime": "nowhere"}, "runtime"),
+        ({"limits": {"memory_mb": 65_536}}, "limits.memory_mb"),
+        ({"retry": {"max_attempts": 20}}, "retry.max_attempts"),
+    ],
+)
+def test_task_of_a_file_that_the_herd_would_refuse_is_named_with_its_file_and_field(
+    more: dict[str, Any], field: str, tmp_path: Path
+) -> None:
+    """A file has no options: the remedy names the field, also of a schedule's task."""
+    path = tmp_path / "tasks.yaml"
+    path.write_text(json.dumps({"tasks": [{"name": "build", "text": "x"} | more]}))
+    herd = Checked()
+    errors = []
+    for work in (
+        submit_batch(path, Format.TABLE, labels={}, wait=False, timeout=None),
+        scheduled_task([str(path)]).spec,
+    ):
+        with pytest.raises(HerdError) as raised:
+            asyncio.run(cast("Coroutine[Any, Any, object]", work(herd)))
+        errors.append(raised.value.problem)
+    for problem in errors:
+        assert problem.message.startswith(f"{path}: build: ")
+        assert problem.remedy == f"change its field `{field}`; see `sandherd runtimes`"

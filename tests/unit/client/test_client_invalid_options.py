@@ -56,7 +56,10 @@ COMMAND = ["--", "true"]
         (["tasks", "cancel"], "no tasks are selected; name tasks, or select them with --label or --batch"),
         ([*RUN, "--name", "Foo_Bar", *COMMAND], "or omit --name, for a generated one"),
         (["events", "task-a", "--type", "tsk"], "did you mean task?"),
-        (["events", "task-a", "--type", "foo.bar"], "'foo.bar'; use a type of docs/events.md, or one of: agent, approval,"),
+        (
+            ["events", "task-a", "--type", "foo.bar"],
+            "'foo.bar'; use a type of docs/events.md, or one of: agent, approval,",
+        ),
         ([*RUN, "--secret", "my-key", *COMMAND], "'my-key' is not a variable name; write `--secret VARIABLE=my-key`"),
         ([*RUN, "--secret", "1A=my-key", *COMMAND], "'1A' is not a variable name; use 1 to 128 letters"),
         (["search", "-foo"], "No such option: -f; write text that begins with - after --: `sandherd search -- TEXT`"),

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from sandherd.cli.exit_status import status_of
 from sandherd.cli.names import PAGES, full_name, sandbox_of
 from sandherd.client.errors import HerdError, ServiceAwayError
 from sandherd.client.herd import Herd
@@ -15,7 +16,7 @@ from sandherd.contracts.labels import NAME_LABEL
 
 TASK, OTHER = "task-01kahc5x3tf8b9n2m4r6v8w0ya", "task-01kahc5x3tf8b9n2m4r6v8w0yb"
 EARLIER = "task-01aaaa5x3tf8b9n2m4r6v8w0ya"
-SANDBOX = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya"
+SANDBOX, OTHER_SANDBOX = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya", "sbx-01kahc5x3tf8b9n2m4r6v8w0yb"
 
 
 class Known:
@@ -141,3 +142,25 @@ def test_name_in_a_file_leads_to_its_task() -> None:
     with pytest.raises(HerdError, match="there is no sandbox or task build") as raised:
         asyncio.run(sandbox_of(cast("Herd", Known()), "build"))
     assert raised.value.problem.remedy == f"build is the name in its file of {TASK}: use that name"
+
+
+@pytest.mark.parametrize("verb", ["get", "cancel", "retry"])
+def test_sandbox_in_place_of_a_task_leads_to_its_task(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It exists: the error names its task, and the command for sandboxes. One that is unknown has the usual remedy."""
+
+    class Herd(Known):
+        async def sandbox(self, name: str) -> Any:
+            if name != SANDBOX:
+                raise HerdError.of(Code.NOT_FOUND, f"there is no sandbox {name}")
+            return SimpleNamespace(task=TASK)
+
+    monkeypatch.setattr("sandherd.cli.session.talk", lambda _ctx, work, **_: asyncio.run(work(Herd())))
+    assert [status_of(["tasks", verb, name]) for name in (SANDBOX, OTHER_SANDBOX)] == [1, 1]
+    named, unknown = capsys.readouterr().err.splitlines()
+    assert named == (
+        f"sandherd: there is no task {SANDBOX}; it is a sandbox: name its task {TASK}, "
+        f"or use `sandherd sandboxes get {SANDBOX}`"
+    )
+    assert "it is a sandbox" not in unknown

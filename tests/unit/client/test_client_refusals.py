@@ -119,6 +119,20 @@ def test_refusal_of_a_service_names_no_command_and_the_command_line_adds_it() ->
     )
 
 
+def test_remedy_for_an_existing_subscription_has_each_command_beside_its_words() -> None:
+    """It is read once, from its beginning to its end."""
+
+    async def refuse() -> NoReturn:
+        remedy = "set `update` to change it, delete it first, or use another name"
+        raise HerdError.of(Code.CONFLICT, "subscription copy exists already", field="types", remedy=remedy)
+
+    with pytest.raises(HerdError) as raised:
+        asyncio.run(with_commands(refuse()))
+    assert raised.value.problem.remedy == (
+        "change it with --update, delete it first (`sandherd subscriptions delete`), or use another name"
+    )
+
+
 def test_message_and_remedy_are_joined_without_a_full_stop_between() -> None:
     """Some messages are sentences of several lines."""
     assert HerdError.of(Code.INTERNAL, "it failed.\nThe logs are in /x.", remedy="see them").line == (

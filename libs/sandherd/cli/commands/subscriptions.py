@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 app = group("Durable subscriptions to a project's events: create, list, delete.", "sandherd subscriptions list")
 _COMMANDS: Final = {
     "not_found": "with `sandherd subscriptions list`",
-    "conflict": "with --update or `sandherd subscriptions delete`",
     "refused": "with `sandherd subscriptions list`, then `sandherd subscriptions delete`",
 }
 """The commands for what a refusal suggests; the service doesn't know who reads its reply."""
+_IN_PLACE: Final = {
+    "set `update` to change it": "change it with --update",
+    "delete it first": "delete it first (`sandherd subscriptions delete`)",
+}
+"""Words of a refusal, and what stands for them on the command line."""
 HEADER = ("NAME", "CONSUMER", "TYPES", "WAITING", "NOT ACKNOWLEDGED", "LAST READ", "SINCE")
 
 
@@ -130,9 +134,13 @@ async def with_commands(reply: "Awaitable[Any]") -> Any:
         return await reply
     except HerdError as error:
         problem = error.problem
-        if problem.remedy is None or problem.code not in _COMMANDS:
+        if problem.remedy is None:
             raise
-        remedy = f"{problem.remedy} ({_COMMANDS[problem.code]})"
+        remedy = problem.remedy
+        for words, command in _IN_PLACE.items():
+            remedy = remedy.replace(words, command)
+        if problem.code in _COMMANDS:
+            remedy = f"{remedy} ({_COMMANDS[problem.code]})"
         raise HerdError(problem.model_copy(update={"remedy": remedy})) from None
 
 

@@ -55,5 +55,9 @@ def _named(name: str) -> list[str]:
         return found
     domains = {known.partition(".")[0]: None for known in EVENTS}
     close = get_close_matches(name, [*domains, *EVENTS], n=1)
-    remedy = f"did you mean {close[0]}?" if close else f"use a type of docs/events.md, or one of: {', '.join(sorted(domains))}"
+    remedy = (
+        f"did you mean {close[0]}?"
+        if close
+        else f"use a type of docs/events.md, or one of: {', '.join(sorted(domains))}"
+    )
     raise HerdError.of(Code.INVALID_FIELD, f"there is no event {name[:60]!r}", field="type", remedy=remedy)

@@ -74,8 +74,12 @@ def read(path: Path) -> list[BatchTask]:
     try:
         return ordered(entries, Path() if path == _STANDARD_INPUT else path.parent)
     except HerdError as error:
-        problem = error.problem.model_copy(update={"message": f"{path}: {error.problem.message}"})
-        raise HerdError(problem) from None
+        raise in_file(path, error) from None
+
+
+def in_file(path: Path, error: HerdError) -> HerdError:
+    """The error, with the file that it is about."""
+    return HerdError(error.problem.model_copy(update={"message": f"{path}: {error.problem.message}"}))
 
 
 def ordered(entries: Sequence[Mapping[str, Any]], folder: Path = Path()) -> list[BatchTask]:

@@ -196,7 +196,7 @@ def _check_same(existing: Subscription, wanted: tuple[list[str], list[str]]) -> 
     about = f" about {', '.join(existing.entities)}" if existing.entities else ""
     raise ContractError(
         Code.CONFLICT,
-        f"{existing.name} exists already, with {', '.join(existing.types) or 'all types'}{about}",
+        f"subscription {existing.name} exists already, with {', '.join(existing.types) or 'all types'}{about}",
         field="types" if existing.types != wanted[0] else "entities",
         remedy="set `update` to change it, delete it first, or use another name",
     )

@@ -1,0 +1,53 @@
+"""What commands show of a signal that was sent, and of a file without versions."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from sandherd.cli.exec_session import of_before
+from sandherd.cli.options import Format
+from sandherd.cli.session_replay import versions
+from sandherd.client.errors import HerdError
+from sandherd.client.herd import Herd
+from sandherd.contracts.errors import Code
+from sandherd.contracts.requests import ExecState
+
+SANDBOX, EXEC = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya", "exc-01kahc5x3tf8b9n2m4r6v8w0ya"
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        ({"state": "running"}, f"{EXEC}: signal sent; see its state with --status\n"),
+        ({"state": "killed"}, f"{EXEC}: killed\n"),
+        ({"state": "exited", "exit_code": 0}, f"{EXEC}: exited with status 0\n"),
+    ],
+)
+def test_killed_command_that_still_runs_was_sent_a_signal(
+    state: dict[str, Any], shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`running` alone would read as if nothing was done."""
+
+    async def kill() -> ExecState:
+        return ExecState(exec=EXEC, sandbox=SANDBOX, **state)
+
+    herd = SimpleNamespace(execution=lambda *_: SimpleNamespace(kill=kill))
+    assert asyncio.run(of_before(SANDBOX, Format.TABLE, status=None, kill=EXEC)(cast("Herd", herd))) == 0
+    assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize("output", [Format.TABLE, Format.JSON])
+def test_path_without_a_version_is_an_error(output: Format) -> None:
+    """As a missing version is: the path may be mistyped."""
+
+    async def none(*_: Any) -> AsyncIterator[Any]:
+        for one in ():
+            yield one
+
+    with pytest.raises(HerdError, match="the sandbox has not changed a file 'nope'") as raised:
+        asyncio.run(versions(SANDBOX, "nope", None, output)(cast("Herd", SimpleNamespace(file_versions=none))))
+    assert raised.value.problem.code is Code.NOT_FOUND
+    assert raised.value.problem.remedy == f"see `sandherd files {SANDBOX} --versions`"
