@@ -17,10 +17,13 @@ class Health:
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
         self._remarks: dict[str, Check] = {}
+        self.details: dict[str, str] = {}
 
-    def add(self, name: str, check: Check) -> None:
-        """Add a part to readiness."""
+    def add(self, name: str, check: Check, *, detail: str | None = None) -> None:
+        """Add a part to readiness. `detail` is what the part is, such as an address."""
         self._checks[name] = check
+        if detail is not None:
+            self.details[name] = detail
 
     def remark_on(self, name: str, check: Check) -> None:
         """Add a warning, shown whenever `check` returns a text; it does not affect readiness."""

@@ -131,6 +131,7 @@ def _without_validator_terms(message: str) -> str:
 
 def _expected(error: Exception, arguments: Sequence[str]) -> int:
     """The status for a `HerdError`. Any other error is a bug and is raised again."""
+    from sandherd.cli.home_option import home_in, with_home
     from sandherd.client.errors import HerdError
 
     if not isinstance(error, HerdError):
@@ -141,7 +142,7 @@ def _expected(error: Exception, arguments: Sequence[str]) -> int:
     if error.problem.code == "conflict":
         remedy = "see its state with `sandherd sandboxes get` or `sandherd tasks get`"
     line = _option_line(error)
-    complain(line if error.problem.remedy else f"{line}; {remedy}")
+    complain(with_home(line if error.problem.remedy else f"{line}; {remedy}", home_in(arguments)))
     return MISUSED if misused else FAILED
 
 

@@ -88,7 +88,12 @@ class Diagnostics:
     def _own(self) -> list[Part]:
         health, problems = self._service.health, self._service.health.problems()
         parts = [
-            Part(kind=_kind_of(name), name=name.removeprefix(_CONSUMER), problem=problems.get(name))
+            Part(
+                kind=_kind_of(name),
+                name=name.removeprefix(_CONSUMER),
+                problem=problems.get(name),
+                detail=health.details.get(name),
+            )
             for name in health.parts()
         ]
         return parts + [Part(kind=PartKind.REMARK, name=name, problem=text) for name, text in health.remarks().items()]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.bus.storage_causes import measure_home, shortages
+from sandherd.lost_identity import lost_identity
 from sandherd.safe_home import check_home
 from sandherd.settings import CONFIG_VARIABLE
 from sandherd.stack.cluster import SizeError, size_for
@@ -24,18 +25,12 @@ from sandherd.stack.home import (
     read_record,
 )
 from sandherd.stack.stale_processes import end, end_with_sandboxes
-from sandherd.stack.start_failure import why_ended
+from sandherd.stack.start_failure import StackFailedError, refuse_lost_identity, why_ended
 from sandherd.stack.status import PartStatus, read_status
 from sandherd.stack.supervisor_process import start_supervisor
 from sandherd.steps import OnStep, ignore_step
 
 _POLL: Final = 0.03
-
-
-class StackFailedError(Exception):
-    """The stack did not start; the message states the problem and the folder of the logs, `remedy` how to fix it."""
-
-    remedy = "end what still runs with `sandherd down`, then retry"
 
 
 class DiskTooSmallError(StackFailedError):
@@ -62,11 +57,13 @@ class StackStatus:
     api_url: str | None = None
     parts: tuple[PartStatus, ...] = ()
     error: str | None = None
+    lost: str | None = None
+    """What of the home is missing, without which the stack can't be started again."""
 
     @property
     def ready(self) -> bool:
         """Whether all of it is running and ready."""
-        return self.phase is Phase.READY and all(part.ready for part in self.parts)
+        return self.phase is Phase.READY and self.lost is None and all(part.ready for part in self.parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +106,7 @@ async def up(
     """
     check_home(home)
     place = Home(home.resolve())
+    refuse_lost_identity(place.path)
     try:
         servers = size_for(place.path, nats)
     except SizeError as error:
@@ -157,8 +155,9 @@ async def status(home: Path) -> StackStatus:
     """The state of the stack of this home, by checking each part of it now."""
     place = Home(home.resolve())
     record = read_record(place)
+    lost = lost_identity(place.path)
     if record is None:
-        return StackStatus(home=place.path, phase=Phase.STOPPED)
+        return StackStatus(home=place.path, phase=Phase.STOPPED, lost=lost)
     supervised = record.supervisor.alive
     parts = await read_status(place, record)
     return StackStatus(
@@ -170,6 +169,7 @@ async def status(home: Path) -> StackStatus:
         database_url=record.database_url,
         parts=parts,
         error=record.error,
+        lost=lost,
     )
 
 

@@ -9,11 +9,12 @@ from sandherd.processes import environment_of
 from sandherd.safe_home import check_home
 from sandherd.stack.child import ChildFailedError
 from sandherd.stack.cluster import SIZES, SizeError
-from sandherd.stack.control import StackFailedError, status
+from sandherd.stack.control import status
 from sandherd.stack.home import Home, read_record
 from sandherd.stack.postgres import binaries
 from sandherd.stack.stack import Stack
 from sandherd.stack.stale_processes import end, end_leftovers
+from sandherd.stack.start_failure import StackFailedError
 from sandherd.stack.supervisor import RELEASE, AlreadyRunningError, locked
 
 

@@ -3,12 +3,34 @@
 import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
+from sandherd.lost_identity import lost_identity, lost_identity_remedy
 from sandherd.stack.home import Home, read_record
 
 _LAST_LINES: Final = 20
 _PYTHON_ERROR: Final = re.compile(r"(?P<package>(\w+\.)*)\w+(Error|Exception): ")
+
+
+class StackFailedError(Exception):
+    """The stack did not start; the message states the problem and the folder of the logs, `remedy` how to fix it."""
+
+    remedy = "end what still runs with `sandherd down`, then retry"
+
+
+class LostIdentityError(StackFailedError):
+    """The keys of what the broker has stored are missing: new ones would give no access to it."""
+
+    def __init__(self, problem: str, home: Path) -> None:
+        super().__init__(problem)
+        self.remedy = lost_identity_remedy(home)
+
+
+def refuse_lost_identity(home: Path) -> None:
+    """Raise `LostIdentityError` before new keys are created beside stored data."""
+    if problem := lost_identity(home):
+        raise LostIdentityError(problem, home)
 
 
 def cause_in(last_lines: str) -> str:

@@ -17,7 +17,7 @@ from event_ingest.artifacts.artifact_storage import ArtifactStorage
 from event_ingest.artifacts.content_store import content_store
 from event_ingest.broker_data import check_broker_data
 from event_ingest.database import HEAVY_CONNECTIONS, LIGHT_CONNECTIONS, Connection, Database
-from event_ingest.database_address import named_problem
+from event_ingest.database_address import database_address, named_problem
 from event_ingest.gauges import IngestGauges
 from event_ingest.history_retention import HistoryRetention, policy_of
 from event_ingest.ingest import CONSUMER, Ingest
@@ -110,7 +110,11 @@ def compose(settings: Settings) -> Service:
         pooled=settings.database_pooled,
     )
     ingest = Ingest(database, service.meters)
-    service.health.add(DATABASE, lambda: named_problem(database.problem(), settings.database_url))
+    service.health.add(
+        DATABASE,
+        lambda: named_problem(database.problem(), settings.database_url),
+        detail=database_address(settings.database_url),
+    )
     service.background("database", database.run_checks)
     service.background("indexes", PartitionIndexes(database).run)
     service.background("measures", IngestGauges(service, database).run)

@@ -197,7 +197,7 @@ async def test_audit_with_gaps_exits_with_1(told: Neighbours, sandherd: Sandherd
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ({"unsaid": 1, "unsaid_sandboxes": [SANDBOX]}, f"ended without their agent's last event ({SANDBOX})"),
+        ({"unsaid": 1, "unsaid_sandboxes": [SANDBOX]}, f"ended without a last event of the agent ({SANDBOX})"),
         ({"conflicts": 2}, "2 events have the sequence of another"),
         ({"implausible": 1}, "1 source claims over a million"),
     ],

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from sandherd.bus.storage_causes import Cause, cause_of
 from sandherd.cli.doctor.checks import DISK_REMEDY, disks
-from sandherd.cli.doctor.infrastructure import check_exits
+from sandherd.cli.doctor.local_stack import check_exits
 from sandherd.client.doctor.check import CheckState
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.subjects import Principal

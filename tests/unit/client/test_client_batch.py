@@ -163,7 +163,7 @@ class Checked(Herd):
         self._names: frozenset[str] = frozenset()
         self.connection: Any = SimpleNamespace(request=None, project="default")
 
-    async def _catalogue_or_none(self, timeout: float) -> Catalogue | None:
+    async def _catalogue_or_none(self, seconds: float = 0) -> Catalogue | None:
         return self._known
 
 

@@ -14,6 +14,7 @@ import typer.main
 
 from sandherd.cli.app import build
 from sandherd.cli.exit_status import status_of
+from sandherd.cli.home_option import with_home
 from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, ourselves, write_record
 
 ROOT: Any = typer.main.get_command(build())
@@ -314,6 +315,28 @@ def test_missing_stack_is_reported_with_the_remedy(capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out)["ended"] == []
 
 
+@pytest.mark.parametrize("words", [["status"], ["doctor"], ["doctor", "-o", "json"], ["tasks", "list"]], ids=" ".join)
+@pytest.mark.parametrize("given", [["--home", "{}"], ["--home={}"], ["--credentials", "x.creds", "--home", "{}"]])
+def test_remedies_have_the_home_that_was_given(
+    words: list[str], given: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Without the option, their commands would start or examine another home."""
+    home = tmp_path / "a home"
+    assert status_of([*(word.format(home) for word in given), *words]) == 1
+    shown = capsys.readouterr()
+    text = shown.out + shown.err
+    assert "`sandherd up`" not in text
+    if words[0] != "tasks" and "x.creds" not in given:
+        assert f"`sandherd --home '{home}' up`" in " ".join(text.split())
+
+
+def test_help_pages_and_options_of_a_text_get_no_home() -> None:
+    """They are the same with each home."""
+    text = "see `sandherd run --help`, `sandherd --home DIR` or `sandherd up`"
+    assert with_home(text, None) == text
+    assert with_home(text, Path("x")) == "see `sandherd run --help`, `sandherd --home DIR` or `sandherd --home x up`"
+
+
 def test_unsupervised_stack_is_reported_with_the_remedy(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The first line does not report it as stopped while it runs, and names the recovery."""
     place = Home(tmp_path / "orphaned")
@@ -323,7 +346,7 @@ def test_unsupervised_stack_is_reported_with_the_remedy(capsys: pytest.CaptureFi
     assert status_of(["--home", str(place.path), "status"]) == 1
     said = capsys.readouterr()
     assert said.out.startswith("unsupervised ")
-    assert "`sandherd up`" in said.err
+    assert f"`sandherd --home {place.path} up`" in said.err
 
 
 def test_help_states_the_name_of_a_file_in_the_work_tree(capsys: pytest.CaptureFixture[str]) -> None:

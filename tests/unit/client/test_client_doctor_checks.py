@@ -1,6 +1,7 @@
 """Checks of the doctor and their states."""
 
 import json
+import os
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
@@ -9,14 +10,18 @@ from pathlib import Path
 import pytest
 
 from sandherd.bus.identity.credentials import Bearer
-from sandherd.cli.doctor.checks import check_credential, check_service, check_skew, check_unpublished
+from sandherd.cli.doctor.checks import check_credential, check_service, check_skew, check_unpublished, examine
+from sandherd.cli.doctor.local_stack import check_processes
+from sandherd.cli.doctor.remedies import with_commands
 from sandherd.cli.render import catalogue
-from sandherd.client.doctor.audit import check_audit
+from sandherd.client.context import FROM_CONTEXT, Context
+from sandherd.client.doctor.audit import audit_faults, check_audit
 from sandherd.client.doctor.check import Check, CheckState
 from sandherd.client.doctor.herd import check_version
 from sandherd.client.doctor.runtimes import check_disk_limits, check_isolation
 from sandherd.contracts.requests import Audit, Catalogue, RuntimeView
 from sandherd.contracts.subjects import Principal
+from sandherd.processes import find
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BEARER = Bearer("U…", "client-default", Principal.CLIENT, "default", "_INBOX_U…")
@@ -88,6 +93,87 @@ def test_history_is_judged_by_its_audit(audit: Audit, name: str, state: CheckSta
     checks: dict[str, Check] = {check.name: check for check in check_audit(audit)}
     assert checks[name].state is state
     assert all(check.remedy for check in checks.values() if check.state is not CheckState.RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["sbx-1"], "1 sandbox has ended without a last event of the agent (sbx-1): "),
+        (["sbx-1", "sbx-2"], "2 sandboxes have ended without a last event of the agent (sbx-1, sbx-2): "),
+    ],
+)
+def test_sandbox_without_a_last_event_is_explained(names: list[str], found: str) -> None:
+    """In correct English, with what is lost, and that a restore is an expected cause of it."""
+    audit = an_audit().model_copy(update={"unsaid": len(names), "unsaid_sandboxes": names})
+    (text,) = audit_faults(audit)
+    assert text.startswith(f"{found}what was not published by then is lost")
+    assert "after a restore this is expected of agents that ran during the backup" in text
+
+
+def recorded(home: Path, *, supervisor: bool, phase: str = "ready") -> None:
+    """As a supervisor records it: this process stands for what runs, its number with another mark for what ended."""
+    ours = find(os.getpid())
+    assert ours is not None
+    running, ended = ({"pid": os.getpid(), "mark": mark} for mark in (ours.mark, "other"))
+    processes = {"nats": running, "postgres": ended, "event-ingest": {**ended, "problem": "out of memory"}}
+    record = {"phase": phase, "supervisor": running if supervisor else ended, "processes": processes}
+    (home / "run").mkdir(exist_ok=True)
+    (home / "run" / "state.json").write_text(json.dumps(record))
+
+
+def test_each_process_of_a_stack_that_does_not_run_has_a_row(tmp_path: Path) -> None:
+    """Also the supervisor: without it the remedy is `up`, else it starts the process again."""
+    assert check_processes(tmp_path) == []
+    recorded(tmp_path, supervisor=False)
+    checks = check_processes(tmp_path)
+    assert [check.name for check in checks] == ["process supervisor", "process postgres", "process event-ingest"]
+    assert {(check.state, check.found) for check in checks} == {(CheckState.WRONG, "not running")}
+    assert all("`sandherd up`" in str(check.remedy) for check in checks)
+    recorded(tmp_path, supervisor=True)
+    assert [str(check.remedy).partition("see ")[2] for check in check_processes(tmp_path)] == [
+        "`sandherd services logs postgres`", "`sandherd services logs event-ingest`"
+    ]  # fmt: skip
+    recorded(tmp_path, supervisor=False, phase="stopped")
+    assert check_processes(tmp_path) == []
+
+
+async def test_processes_are_those_of_the_herd_that_is_examined(tmp_path: Path) -> None:
+    """A herd elsewhere has nothing to do with a stack of this machine. Each process has one row."""
+    recorded(tmp_path, supervisor=False)
+    where = Context(nats_url="nats://127.0.0.1:1", credentials=None, project="default", home=tmp_path)
+    local = replace(where, sources={"nats_url": FROM_CONTEXT})
+    names = {
+        one: [check.name for check in await examine(context, NOW) if check.name.startswith("process ")]
+        for one, context in {"elsewhere": where, "local": local}.items()
+    }
+    assert names["local"] == ["process supervisor", "process postgres", "process event-ingest"]
+    assert names["elsewhere"] == ["process event-ingest"]
+
+
+@pytest.mark.parametrize(
+    ("remedy", "elsewhere", "local"),
+    [
+        (
+            "check that it runs, and see its log",
+            "check that it runs (`sandherd status`, `docker compose ps` or `kubectl get pods`), and see its log",
+            "check that it runs (`sandherd status`), and see its log",
+        ),
+        (
+            "check that each service runs",
+            "check that each service runs (`sandherd status`, `docker compose ps` or `kubectl get pods`)",
+            "check that each service runs (`sandherd status`)",
+        ),
+        (
+            "check that Postgres runs",
+            "check that Postgres runs (for a local stack `sandherd status`)",
+            "check that Postgres runs (`sandherd status`)",
+        ),
+        ("audit the history", "audit the history (`sandherd audit`)", "audit the history (`sandherd audit`)"),
+    ],
+)
+def test_remedy_of_a_local_stack_names_its_own_commands(remedy: str, elsewhere: str, local: str) -> None:
+    """Not those of Docker and Kubernetes."""
+    assert (with_commands(remedy), with_commands(remedy, local=True)) == (elsewhere, local)
 
 
 @pytest.mark.parametrize(

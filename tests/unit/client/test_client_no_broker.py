@@ -73,7 +73,7 @@ def test_stack_that_was_stopped_is_known_as_such(
     assert not is_stopped(Context.resolve(home=tmp_path, nats_url=address, environ={}))
     if stopped:
         assert status_of(["--home", str(tmp_path), "tasks", "list"]) == 1
-        assert "sandherd up" in capsys.readouterr().err
+        assert " up`" in capsys.readouterr().err
 
 
 def test_home_without_a_stack_is_named(tmp_path: Path) -> None:

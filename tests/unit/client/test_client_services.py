@@ -1,15 +1,26 @@
 """Checks of the doctor made of the services' reports."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 
 import pytest
 
 from sandherd.client.doctor.check import Check, CheckState
+from sandherd.client.doctor.database import with_failed_requests
 from sandherd.client.doctor.services import UNAVAILABLE_REMEDY, Answers, ServiceReport, check_waiting, service_checks
 from sandherd.client.errors import HerdError, ServiceAwayError
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import FORGE_CREDENTIALS, GIT, MIRRORS, ConsumerBacklog, Examination, Part, PartKind
+from sandherd.contracts.requests import (
+    DATABASE,
+    FORGE_CREDENTIALS,
+    GIT,
+    MIRRORS,
+    ConsumerBacklog,
+    Examination,
+    Part,
+    PartKind,
+)
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -45,6 +56,31 @@ def test_refused_credential_is_distinguished_from_an_unreachable_service() -> No
     found = judged(monitor=refused, spawner=told())
     assert (found["monitor"].state, found["monitor"].remedy) == (CheckState.WRONG, "use a client's")
     assert found["streams"].state is CheckState.UNKNOWN
+
+
+def test_database_has_its_name_and_address() -> None:
+    """As event-ingest reports them; an earlier version does not. Without event-ingest, it is unknown."""
+    part = Part(kind=PartKind.READINESS, name=DATABASE, detail="database past at db:5432")
+    reports = {text: told(one) for text, one in {"new": part, "old": part.model_copy(update={"detail": None})}.items()}
+    found = {text: judged(event_ingest=report)["database"] for text, report in reports.items()}
+    assert (found["new"].state, found["new"].found) == (CheckState.RIGHT, "database past at db:5432 responds")
+    assert (found["old"].state, found["old"].found) == (CheckState.RIGHT, "responds")
+    away = judged(event_ingest=ServiceAwayError.named("event-ingest", "is unavailable"))["database"]
+    assert (away.state, away.remedy is not None) == (CheckState.UNKNOWN, True)
+
+
+def test_database_that_responds_and_fails_requests_is_an_error() -> None:
+    """As with its files moved away: `ok` beside `database is unavailable` would contradict it."""
+    well = Check("database", CheckState.RIGHT, "database past at db responds")
+    failed = Check("history", CheckState.WRONG, "the history's database is unavailable (could not open file)")
+    other = Check("history", CheckState.WRONG, "1 event is missing")
+    (found, kept) = with_failed_requests([well, failed])
+    assert (found.state, kept) == (CheckState.WRONG, failed)
+    assert found.found == f"database past at db responds, but requests fail: {failed.found}"
+    assert "files" in str(found.remedy)
+    assert with_failed_requests([well, other]) == [well, other]
+    unavailable = replace(well, state=CheckState.WRONG)
+    assert with_failed_requests([unavailable, failed]) == [unavailable, failed]
 
 
 def test_unusable_plugin_has_its_own_remedy() -> None:

@@ -1,7 +1,7 @@
 """What commands show of a signal that was sent, and of a file without versions."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -32,10 +32,11 @@ def test_killed_command_that_still_runs_was_sent_a_signal(
     """`running` alone would read as if nothing was done."""
 
     async def kill() -> ExecState:
-        return ExecState(exec=EXEC, sandbox=SANDBOX, **state)
+        return ExecState.model_validate({"exec": EXEC, **state})
 
     herd = SimpleNamespace(execution=lambda *_: SimpleNamespace(kill=kill))
-    assert asyncio.run(of_before(SANDBOX, Format.TABLE, status=None, kill=EXEC)(cast("Herd", herd))) == 0
+    work = of_before(SANDBOX, Format.TABLE, status=None, kill=EXEC)
+    assert asyncio.run(cast("Coroutine[Any, Any, int]", work(cast("Herd", herd)))) == 0
     assert capsys.readouterr().out == shown
 
 
@@ -44,10 +45,12 @@ def test_path_without_a_version_is_an_error(output: Format) -> None:
     """As a missing version is: the path may be mistyped."""
 
     async def none(*_: Any) -> AsyncIterator[Any]:
-        for one in ():
+        nothing: list[Any] = []
+        for one in nothing:
             yield one
 
     with pytest.raises(HerdError, match="the sandbox has not changed a file 'nope'") as raised:
-        asyncio.run(versions(SANDBOX, "nope", None, output)(cast("Herd", SimpleNamespace(file_versions=none))))
+        work = versions(SANDBOX, "nope", None, output)(cast("Herd", SimpleNamespace(file_versions=none)))
+        asyncio.run(cast("Coroutine[Any, Any, int]", work))
     assert raised.value.problem.code is Code.NOT_FOUND
     assert raised.value.problem.remedy == f"see `sandherd files {SANDBOX} --versions`"

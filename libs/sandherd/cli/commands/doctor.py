@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from sandherd.cli.options import Format, Output, Project, example
+from sandherd.cli.options import Format, HerdLocation, Output, Project, example
 from sandherd.cli.render.table import Column
 
 if TYPE_CHECKING:
@@ -27,9 +27,11 @@ def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.
     lag, and events that could not be published. The exit status is 1 if a check has state error (JSON: wrong).
     """
     import asyncio
+    from dataclasses import replace
     from datetime import UTC, datetime
 
     from sandherd.cli.activity import Activity
+    from sandherd.cli.home_option import with_home
     from sandherd.cli.render.console import answer
     from sandherd.cli.session import where
     from sandherd.client.doctor.check import CheckState
@@ -38,6 +40,8 @@ def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.
     logs.configure("client", "critical")
     with Activity("checking credential, broker and services"):
         checks = asyncio.run(_run_checks(where(ctx, project=project), datetime.now(UTC)))
+    home = (ctx.find_object(HerdLocation) or HerdLocation()).home
+    checks = [replace(c, remedy=with_home(c.remedy, home)) if c.remedy else c for c in checks]
     document = [{"check": c.name, "state": c.state, "found": c.found, "remedy": c.remedy} for c in checks]
     answer(
         output,

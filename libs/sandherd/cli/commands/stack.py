@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sandherd.cli.options import Format, Output, example
+from sandherd.cli.options import Format, HerdLocation, Output, example
 from sandherd.cli.render.table import Column
 from sandherd.client.terminal_text import write_text
 from sandherd.counted import counted
@@ -40,7 +40,7 @@ def up(
     def work(home: "Path", on_step: "OnStep") -> Any:
         return place.stack.up(home, wait=wait, config=place.config_of(ctx), nats=nats, on_step=on_step)
 
-    shown = partial(_show, output=output, complete=wait)
+    shown = partial(_show, output=output, complete=wait, named=_home_of(ctx))
     return int(place.on_stack(ctx, work, shown, activity="starting the supervisor"))
 
 
@@ -67,7 +67,7 @@ def status(ctx: typer.Context, output: Output = Format.TABLE) -> int:
 
     def show(found: "StackStatus") -> int:
         approvals = place.pending_approvals(ctx) if found.ready else None
-        return _show(found, output, complete=True, approvals=approvals)
+        return _show(found, output, complete=True, approvals=approvals, named=_home_of(ctx))
 
     return int(place.on_stack(ctx, lambda home, _: place.stack.status(home), show, activity="checking each part"))
 
@@ -88,7 +88,20 @@ def local_stack() -> Any:
     return place
 
 
-def _show(found: "StackStatus", output: Format, *, complete: bool, approvals: int | None = None) -> int:
+def _home_of(ctx: typer.Context) -> "Path | None":
+    """The home that was named on the command line."""
+    return (ctx.find_object(HerdLocation) or HerdLocation()).home
+
+
+def _show(
+    found: "StackStatus",
+    output: Format,
+    *,
+    complete: bool,
+    approvals: int | None = None,
+    named: "Path | None" = None,
+) -> int:
+    from sandherd.cli.home_option import with_home
     from sandherd.cli.local_stack import plain_status
     from sandherd.cli.render.console import document, table
     from sandherd.cli.stderr import complain
@@ -109,7 +122,7 @@ def _show(found: "StackStatus", output: Format, *, complete: bool, approvals: in
             write_text(f"agents wait for an answer to {counted(approvals, 'approval')}; see `sandherd approvals list`")
     if found.ready or not complete:
         return 0
-    complain(_trouble(found))
+    complain(with_home(_trouble(found), named))
     return 1
 
 
@@ -125,8 +138,16 @@ def _show_end(found: "ShutdownResult", output: Format) -> int:
     else:
         write_text(f"stopped {', '.join(found.names)}" if found.was_running else "nothing was running")
     if found.sandboxes_left:
-        complain(f"sandboxes may still be running; see {found.home / 'logs' / 'spawner.log'}, and try again")
+        complain(f"sandboxes may still be running; {_remedy_of_left(found.home)}")
     return 1 if found.sandboxes_left else 0
+
+
+def _remedy_of_left(home: "Path") -> str:
+    from sandherd.lost_identity import lost_identity
+
+    if lost := lost_identity(home):
+        return f"{lost}; restore it from a backup, and try again"
+    return f"see {home / 'logs' / 'spawner.log'}, and try again"
 
 
 def _row(part: "PartStatus") -> list[object]:
@@ -135,6 +156,10 @@ def _row(part: "PartStatus") -> list[object]:
 
 
 def _trouble(found: "StackStatus") -> str:
+    from sandherd.lost_identity import lost_identity_remedy
+
+    if found.lost:
+        return f"{found.lost}; {lost_identity_remedy(found.home)}"
     if not any(part.running for part in found.parts):
         return "the stack is not running; start it with `sandherd up`"
     if found.phase == "unsupervised":

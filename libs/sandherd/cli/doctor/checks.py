@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 from sandherd.bus.health import REMARK
 from sandherd.bus.identity import Bearer
 from sandherd.bus.storage_causes import measure_home, shortages
-from sandherd.cli.doctor.infrastructure import check_agent_sdks, check_exits
+from sandherd.cli.doctor.infrastructure import check_agent_sdks
+from sandherd.cli.doctor.local_stack import check_exits, check_identity, check_processes, is_of_stack
 from sandherd.cli.doctor.remedies import with_commands
 from sandherd.client.context import Context, holder
 from sandherd.client.doctor.check import Check, CheckState
@@ -40,8 +41,18 @@ async def examine(context: Context, now: datetime) -> list[Check]:
     found += await asyncio.gather(*(_service(f"{name} by HTTP", context.services[name]) for name in silent))
     if not replied:
         found.append(await _clock(context))
-    found += disks(context.home) + check_exits(context.home) + check_unpublished(context.home)
-    return [replace(check, remedy=with_commands(check.remedy)) if check.remedy else check for check in found]
+    found += disks(context.home) + _of_stack(context) + check_unpublished(context.home)
+    local = is_of_stack(context)
+    return [
+        replace(check, remedy=with_commands(check.remedy, local=local)) if check.remedy else check for check in found
+    ]
+
+
+def _of_stack(context: Context) -> list[Check]:
+    """The checks of the stack of this home, one for each process."""
+    found = [*check_identity(context.home), *(check_processes(context.home) if is_of_stack(context) else [])]
+    named = {check.name for check in found}
+    return found + [check for check in check_exits(context.home) if check.name not in named]
 
 
 def credential(context: Context, now: datetime) -> Check:

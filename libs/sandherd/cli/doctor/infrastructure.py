@@ -1,10 +1,8 @@
-"""Checks of what a herd runs on: the broker's servers, agent SDKs, processes of the local stack."""
+"""Checks of what a herd runs on: the broker's servers, agent SDKs."""
 
 import asyncio
-import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from sandherd.admin.toolchains import KINDS, is_open
 from sandherd.client.connection import Connection
@@ -14,8 +12,6 @@ from sandherd.client.errors import HerdError
 
 _CONNECT_SECONDS: Final = 2.0
 _SDK_REMEDY: Final = "replace what they may have changed, where the spawner runs: sandherd harness install "
-_SUPERVISOR_STATE: Final = Path("run") / "state.json"
-_EXIT_REMEDY: Final = "it was restarted; give this machine more memory, or run fewer sandboxes at once"
 
 
 async def check_servers(context: Context) -> list[Check]:
@@ -37,18 +33,6 @@ async def _check_server(context: Context, address: str) -> Check:
     except HerdError as error:
         remedy = "see its log; the herd keeps working while more than half of the servers do"
         return Check(name, CheckState.WARNING, error.problem.message, remedy)
-
-
-def check_exits(home: Path) -> list[Check]:
-    """A check for each such process. Empty if no stack has its home here."""
-    try:
-        record: dict[str, Any] = json.loads((home / _SUPERVISOR_STATE).read_text())
-    except (OSError, ValueError):
-        return []
-    problems = {name: process.get("problem") for name, process in record.get("processes", {}).items()}
-    return [
-        Check(f"process {name}", CheckState.WARNING, found, _EXIT_REMEDY) for name, found in problems.items() if found
-    ]
 
 
 def check_agent_sdks(context: Context) -> list[Check]:

@@ -4,11 +4,13 @@ from typing import Final
 
 from sandherd.client.remedy_commands import with_command
 
+_STATUS: Final = "`sandherd status`, `docker compose ps` or `kubectl get pods`"
 _COMMANDS: Final = {
     "apply the migrations of this version": "`sandherd-event-ingest migrate`",
     "audit the history": "`sandherd audit`",
     "check that Postgres runs": "for a local stack `sandherd status`",
-    "check that it runs": "`sandherd status`, `docker compose ps` or `kubectl get pods`",
+    "check that each service runs": _STATUS,
+    "check that it runs": _STATUS,
     "create a new credential": "`sandherd identity init`",
     "list the lost tasks": "`sandherd tasks list --past`",
     "provision the herd": "`sandherd provision`, with `--identity` if the herd's keys are elsewhere; "
@@ -16,11 +18,19 @@ _COMMANDS: Final = {
     "set the clock": "as with `timedatectl set-ntp true`",
 }
 """What remedies of checks begin with or contain, by the commands that do it."""
+_LOCAL: Final = {
+    "check that Postgres runs": "`sandherd status`",
+    "check that each service runs": "`sandherd status`",
+    "check that it runs": "`sandherd status`",
+    "provision the herd": "`sandherd down`, then `sandherd up`",
+}
+"""The same on the machine of a local stack, where they differ."""
 
 
-def with_commands(remedy: str) -> str:
-    """The remedy, with commands in parentheses behind the words for them. Pure."""
+def with_commands(remedy: str, *, local: bool = False) -> str:
+    """The remedy, with commands in parentheses behind the words for them; of a `local` stack only its own. Pure."""
     known = next((phrase for phrase in _COMMANDS if phrase in remedy), None)
     if known is None:
         return with_command(remedy)
-    return remedy.replace(known, f"{known} ({_COMMANDS[known]})", 1)
+    command = _LOCAL.get(known, _COMMANDS[known]) if local else _COMMANDS[known]
+    return remedy.replace(known, f"{known} ({command})", 1)

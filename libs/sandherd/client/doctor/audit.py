@@ -8,7 +8,10 @@ from sandherd.counted import counted
 
 MUCH_UNSTORED: Final = 10_000
 _NAMED: Final = 5
-_LOST: Final = "their unpublished events are lost, or stored in the herd's `kept` folder and retried for a day"
+_LOST: Final = (
+    "what was not published by then is lost, or in the herd's `kept` folder and retried for a day; after a restore "
+    "this is expected of agents that ran during the backup, and there is nothing to do"
+)
 
 
 def audit_faults(audit: Audit) -> list[str]:
@@ -29,8 +32,8 @@ def audit_faults(audit: Audit) -> list[str]:
         ),
         (
             audit.unsaid,
-            counted(audit.unsaid, "sandbox", "sandboxes")
-            + f" ended without their agent's last event ({names}): {_LOST}{later}",
+            counted(audit.unsaid, "sandbox has", "sandboxes have")
+            + f" ended without a last event of the agent ({names}): {_LOST}{later}",
         ),
     ]
     return [message for count, message in found if count]

@@ -6,6 +6,7 @@ from typing import Final
 
 from sandherd.client.doctor.audit import check_audit
 from sandherd.client.doctor.check import Check, CheckState
+from sandherd.client.doctor.database import with_failed_requests
 from sandherd.client.doctor.runtimes import check_runtimes
 from sandherd.client.doctor.services import UNAVAILABLE_REMEDY, Answers, remedy_of, service_checks
 from sandherd.client.errors import HerdError
@@ -41,7 +42,7 @@ async def check_broker(herd: Herd, address: str | None = None) -> Check:
 async def check_herd(herd: Herd, answers: Answers, now: datetime) -> list[Check]:
     """Every check that these reports of the services allow, of the live state, the runtimes and the history."""
     live, runtimes, history = await asyncio.gather(_live_state(herd), _runtimes(herd), _history(herd))
-    return [*service_checks(answers, now), live, *runtimes, *history]
+    return with_failed_requests([*service_checks(answers, now), live, *runtimes, *history])
 
 
 async def _live_state(herd: Herd) -> Check:

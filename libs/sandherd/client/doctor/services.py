@@ -9,6 +9,8 @@ from typing import Final
 
 from sandherd.client.connection import Connection
 from sandherd.client.doctor.check import Check, CheckState
+from sandherd.client.doctor.database import REMEDY as DATABASE_REMEDY
+from sandherd.client.doctor.database import check_database, is_database
 from sandherd.client.errors import HerdError, ServiceAwayError
 from sandherd.contracts.requests import (
     BROKER_DATA,
@@ -43,7 +45,9 @@ LONG: Final = 60.0
 MANY: Final = 10_000
 """More waiting messages than a service handles in some seconds."""
 
+EVENT_INGEST: Final = ExamineEventIngest.answered_by
 UNAVAILABLE_REMEDY: Final = "check that it runs, and see its log"
+_INCOMPLETE_REMEDY: Final = "check that each service runs, and see the log of the one that does not reply"
 STREAM_REMEDY: Final = "check that event-ingest and Postgres keep up, and audit the history"
 _REMEDIES: Final[Mapping[PartKind, str]] = {
     PartKind.READINESS: "see its log; its dependencies are listed as separate checks",
@@ -56,10 +60,6 @@ _REMEDIES: Final[Mapping[PartKind, str]] = {
     PartKind.RUNTIME: "check that its engine or API runs, and that the spawner's host reaches it and has access",
     PartKind.REMARK: STREAM_REMEDY,
 }
-_DATABASE_REMEDY: Final = (
-    "check that Postgres runs and responds there, and its log; until then events wait at the broker, "
-    "and nothing is lost"
-)
 _WAITS: Final = "not ready: it waits for the database, which has a check of its own"
 _AT_DATABASE: Final = "fix the check `database`; the service then continues by itself"
 _NOT_READ: Final = ("unknown:", "no reply")
@@ -119,7 +119,7 @@ def service_checks(answers: Answers, now: datetime) -> list[Check]:
     parts = [part for one in reports.values() for part in one.parts]
     whole = len(reports) == len(answers)
     return [
-        *_database(parts),
+        *check_database(parts, reported=not isinstance(answers.get(EVENT_INGEST), HerdError)),
         *(_service(name, answer) for name, answer in answers.items()),
         *_versions(reports),
         *_credentials(reports, now),
@@ -143,20 +143,9 @@ def _service(name: str, answer: ServiceReport | HerdError) -> Check:
         wrong = [part for part in parts if part.kind is kind and part.name != DATABASE]
         if wrong:
             return Check(name, state, _listed(wrong), "; ".join(dict.fromkeys(map(_own_remedy, wrong))))
-    if any(_is_database(part) for part in parts):
+    if any(is_database(part) for part in parts):
         return Check(name, CheckState.WARNING, _WAITS, _AT_DATABASE)
     return Check(name, CheckState.RIGHT, f"version {one.version} is ready")
-
-
-def _is_database(part: Part) -> bool:
-    return part.kind is PartKind.READINESS and part.name == DATABASE
-
-
-def _database(parts: Iterable[Part]) -> Iterator[Check]:
-    """The check of the history's database; none if event-ingest does not reply."""
-    for part in filter(_is_database, parts):
-        state = CheckState.WRONG if part.problem else CheckState.RIGHT
-        yield Check("database", state, part.problem or "responds", _DATABASE_REMEDY if part.problem else None)
 
 
 def _own_remedy(part: Part) -> str:
@@ -170,7 +159,7 @@ def _of_kind(name: str, kind: PartKind, parts: Iterable[Part], well: str, *, who
     if wrong:
         return Check(name, CheckState.WRONG, _listed(wrong), _REMEDIES[kind])
     if not whole:
-        return Check(name, CheckState.UNKNOWN, "not every service replies", UNAVAILABLE_REMEDY)
+        return Check(name, CheckState.UNKNOWN, "not every service replies", _INCOMPLETE_REMEDY)
     return Check(name, CheckState.RIGHT, well)
 
 
@@ -185,7 +174,7 @@ def _rested_on(name: str, kind: PartKind, parts: Sequence[Part], well: str) -> I
 
 def _remedy(part: Part) -> str:
     unreachable = part.kind is PartKind.MIGRATIONS and (part.problem or "").startswith(_NOT_READ)
-    return _DATABASE_REMEDY if unreachable else _REMEDIES[part.kind]
+    return DATABASE_REMEDY if unreachable else _REMEDIES[part.kind]
 
 
 def _lost_data(parts: Iterable[Part]) -> Iterator[Check]:

@@ -48,6 +48,8 @@ class Part(Model):
     name: str
     problem: str | None = None
     """What is wrong with it; None if it is healthy."""
+    detail: str | None = Field(default=None, exclude_if=lambda detail: detail is None)
+    """What it is, as the name and address of the history's database, without user and password."""
 
 
 class ConsumerBacklog(Model):

@@ -1,0 +1,64 @@
+"""Checks of a local stack on its own machine: its keys, and the processes that its supervisor has recorded."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from sandherd.client.context import FROM_CONTEXT, Context
+from sandherd.client.doctor.check import Check, CheckState
+from sandherd.lost_identity import lost_identity, lost_identity_remedy
+from sandherd.processes import find
+
+_SUPERVISOR_STATE: Final = Path("run") / "state.json"
+_SUPERVISOR: Final = "supervisor"
+_STOPPED: Final = "stopped"
+_UP_REMEDY: Final = "start what has ended with `sandherd up`; sandboxes keep running"
+_RESTART_REMEDY: Final = "the supervisor starts it again; if it does not, see `sandherd services logs {name}`"
+_EXIT_REMEDY: Final = "it was restarted; give this machine more memory, or run fewer sandboxes at once"
+
+
+def is_of_stack(context: Context) -> bool:
+    """Whether the herd is the stack of this machine's home."""
+    return context.sources.get("nats_url") == FROM_CONTEXT and context.name is None
+
+
+def check_identity(home: Path) -> list[Check]:
+    """A check if the keys of the herd in this home are missing."""
+    found = lost_identity(home)
+    return [Check("identity", CheckState.WRONG, found, lost_identity_remedy(home))] if found else []
+
+
+def check_processes(home: Path) -> list[Check]:
+    """A check for each process that does not run, with the supervisor; none for a stack that `down` has stopped."""
+    record = read_state(home)
+    if not record or record.get("phase", _STOPPED) == _STOPPED:
+        return []
+    supervised = _runs(record.get(_SUPERVISOR) or {})
+    remedy = _RESTART_REMEDY if supervised else _UP_REMEDY
+    ended = [] if supervised else [_SUPERVISOR]
+    ended += [name for name, process in (record.get("processes") or {}).items() if not _runs(process)]
+    return [Check(f"process {name}", CheckState.WRONG, "not running", remedy.format(name=name)) for name in ended]
+
+
+def check_exits(home: Path) -> list[Check]:
+    """A check for each process whose predecessor ended for lack of a resource. Empty if no stack has its home here."""
+    processes = (read_state(home) or {}).get("processes", {})
+    problems = {name: process.get("problem") for name, process in processes.items()}
+    return [
+        Check(f"process {name}", CheckState.WARNING, found, _EXIT_REMEDY) for name, found in problems.items() if found
+    ]
+
+
+def read_state(home: Path) -> dict[str, Any] | None:
+    """What the supervisor has recorded; None if there is no such file."""
+    try:
+        record = json.loads((home / _SUPERVISOR_STATE).read_text())
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _runs(process: dict[str, Any]) -> bool:
+    """Whether this very process runs, and no later one with its number."""
+    found = find(int(process.get("pid") or 0))
+    return found is not None and found.mark == process.get("mark") and found.alive()

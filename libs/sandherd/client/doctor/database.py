@@ -1,0 +1,46 @@
+"""The check of the history's database, by what event-ingest reports and whether it can read the history."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from sandherd.client.doctor.check import Check, CheckState
+from sandherd.contracts.requests import DATABASE, Part, PartKind
+
+CHECK: Final = "database"
+REMEDY: Final = (
+    "check that Postgres runs and responds there, and its log; until then events wait at the broker, "
+    "and nothing is lost"
+)
+_FILES_REMEDY: Final = "check that Postgres runs with all its files, and its log; until then events wait at the broker"
+_UNAVAILABLE: Final = "database is unavailable"
+"""What a refusal of event-ingest has for a request that the database did not do."""
+
+
+def is_database(part: Part) -> bool:
+    """Whether it is event-ingest's connection to the database."""
+    return part.kind is PartKind.READINESS and part.name == DATABASE
+
+
+def check_database(parts: Iterable[Part], *, reported: bool) -> Iterator[Check]:
+    """The check; `reported` is whether event-ingest has replied, without which it is unknown."""
+    for part in filter(is_database, parts):
+        if part.problem:
+            yield Check(CHECK, CheckState.WRONG, part.problem, REMEDY)
+        else:
+            yield Check(CHECK, CheckState.RIGHT, f"{part.detail} responds" if part.detail else "responds")
+    if not reported:
+        yield Check(CHECK, CheckState.UNKNOWN, "event-ingest, which reports on it, does not reply", REMEDY)
+
+
+def with_failed_requests(checks: Sequence[Check]) -> list[Check]:
+    """The checks; a database that responds, but does not do the requests of the history, is an error. Pure."""
+    failed = [check.found for check in checks if check.name == "history" and _UNAVAILABLE in check.found]
+    return [
+        replace(
+            check, state=CheckState.WRONG, found=f"{check.found}, but requests fail: {failed[0]}", remedy=_FILES_REMEDY
+        )
+        if failed and check.name == CHECK and check.state is CheckState.RIGHT
+        else check
+        for check in checks
+    ]
