@@ -114,6 +114,74 @@ async def test_hanging_database_is_not_ready(home: Path) -> None:
     assert (await up(home)).ready
 
 
+async def test_processes_that_do_not_run_have_a_row_and_the_database_is_unknown(home: Path) -> None:
+    """Supervisor, Postgres and event-ingest are killed: each is named, with `up` as the remedy, which recovers them."""
+    standing = await up(home)
+    killed = {part.name: part.pid for part in standing.parts if part.name in {"postgres", "event-ingest"}}
+    for pid in (standing.supervisor_pid, *killed.values()):
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+    async def named() -> Any:
+        found = await checks(home)
+        rows = {name for name in found if name.startswith("process ")}
+        return found if rows == {"process supervisor", "process postgres", "process event-ingest"} else None
+
+    found = await until(named)
+    assert {(found[f"process {name}"]["state"], found[f"process {name}"]["found"]) for name in killed} == {
+        ("wrong", "not running")
+    }
+    assert "`sandherd up`" in found["process supervisor"]["remedy"]
+    assert found["database"]["state"] == "unknown"
+    assert not any("kubectl" in (check["remedy"] or "") for check in found.values())
+    assert (await up(home)).ready
+
+    async def well() -> Any:
+        found = await checks(home)
+        return found if found["database"]["state"] == "ok" else None
+
+    assert (await until(well))["database"]["found"].startswith("database sandherd at /")
+
+
+async def test_missing_database_files_are_an_error_of_the_database(home: Path) -> None:
+    """Postgres responds, and can't read its tables: no row says that all is well beside one that says the contrary."""
+    data = home / "postgres" / "data" / "base"
+    await up(home)
+    data.rename(data.parent / "moved")
+    try:
+
+        async def named() -> Any:
+            found = await checks(home)
+            return found if found["history"]["state"] == "wrong" else None
+
+        found = await until(named)
+        assert found["database"]["state"] == "wrong"
+        assert "Postgres" in found["database"]["remedy"]
+    finally:
+        (data.parent / "moved").rename(data)
+    assert (await up(home)).ready
+
+
+async def test_missing_keys_are_named_and_not_replaced(home: Path) -> None:
+    """While the stack runs, and after `down`; with the folder in its place again, all is as before."""
+    await up(home)
+    identity = home / "identity"
+    identity.rename(home / "kept-identity")
+    try:
+        for stopped in (False, True):
+            if stopped:
+                assert f"{identity} is missing" in (await sandherd(home, "down"))[2]
+            for words in (("up",), ("status",)):
+                code, _, error = await sandherd(home, *words)
+                assert (code, f"{identity} is missing" in error) == (1, True)
+            assert (await checks(home))["identity"]["state"] == "wrong"
+            assert not identity.exists()
+    finally:
+        (home / "kept-identity").rename(identity)
+    assert (await up(home)).ready
+    assert (await sandherd(home, "tasks", "list", "--past"))[0] == 0
+
+
 async def test_audit_of_an_unknown_name_is_an_error(home: Path) -> None:
     """Zeros would mean that all is stored."""
     code, _, error = await sandherd(home, "audit", "nope")

@@ -49,8 +49,8 @@ def test_path_without_a_version_is_an_error(output: Format) -> None:
         for one in nothing:
             yield one
 
+    work = versions(SANDBOX, "nope", None, output)(cast("Herd", SimpleNamespace(file_versions=none)))
     with pytest.raises(HerdError, match="the sandbox has not changed a file 'nope'") as raised:
-        work = versions(SANDBOX, "nope", None, output)(cast("Herd", SimpleNamespace(file_versions=none)))
         asyncio.run(cast("Coroutine[Any, Any, int]", work))
     assert raised.value.problem.code is Code.NOT_FOUND
     assert raised.value.problem.remedy == f"see `sandherd files {SANDBOX} --versions`"
