@@ -102,7 +102,8 @@ async def test_hanging_database_is_not_ready(home: Path) -> None:
 
         async def named() -> Any:
             found = await checks(home)
-            return found if found.get("database", {}).get("state") == "wrong" else None
+            names = ("database", "migrations")
+            return found if all(found.get(name, {}).get("state") == "wrong" for name in names) else None
 
         found = await until(named)
         assert found["database"]["found"].startswith("database sandherd at /")
@@ -141,25 +142,6 @@ async def test_processes_that_do_not_run_have_a_row_and_the_database_is_unknown(
         return found if found["database"]["state"] == "ok" else None
 
     assert (await until(well))["database"]["found"].startswith("database sandherd at /")
-
-
-async def test_missing_database_files_are_an_error_of_the_database(home: Path) -> None:
-    """Postgres responds, and can't read its tables: no row says that all is well beside one that says the contrary."""
-    data = home / "postgres" / "data" / "base"
-    await up(home)
-    data.rename(data.parent / "moved")
-    try:
-
-        async def named() -> Any:
-            found = await checks(home)
-            return found if found["history"]["state"] == "wrong" else None
-
-        found = await until(named)
-        assert found["database"]["state"] == "wrong"
-        assert "Postgres" in found["database"]["remedy"]
-    finally:
-        (data.parent / "moved").rename(data)
-    assert (await up(home)).ready
 
 
 async def test_missing_keys_are_named_and_not_replaced(home: Path) -> None:

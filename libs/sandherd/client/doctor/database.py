@@ -9,10 +9,9 @@ from sandherd.contracts.requests import DATABASE, Part, PartKind
 
 CHECK: Final = "database"
 REMEDY: Final = (
-    "check that Postgres runs and responds there, and its log; until then events wait at the broker, "
-    "and nothing is lost"
+    "check that Postgres runs with all its files and responds there, and its log; until then events wait at the "
+    "broker, and nothing is lost"
 )
-_FILES_REMEDY: Final = "check that Postgres runs with all its files, and its log; until then events wait at the broker"
 _UNAVAILABLE: Final = "database is unavailable"
 """What a refusal of event-ingest has for a request that the database did not do."""
 
@@ -37,9 +36,7 @@ def with_failed_requests(checks: Sequence[Check]) -> list[Check]:
     """The checks; a database that responds, but does not do the requests of the history, is an error. Pure."""
     failed = [check.found for check in checks if check.name == "history" and _UNAVAILABLE in check.found]
     return [
-        replace(
-            check, state=CheckState.WRONG, found=f"{check.found}, but requests fail: {failed[0]}", remedy=_FILES_REMEDY
-        )
+        replace(check, state=CheckState.WRONG, found=f"{check.found}, but requests fail: {failed[0]}", remedy=REMEDY)
         if failed and check.name == CHECK and check.state is CheckState.RIGHT
         else check
         for check in checks
