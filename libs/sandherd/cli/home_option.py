@@ -19,8 +19,8 @@ def home_in(arguments: Sequence[str]) -> Path | None:
     rest = list(arguments)
     while rest and rest[0].startswith("--"):
         option, equals, value = rest[0].partition("=")
-        given = value if equals else next(iter(rest[1:]), "")
+        path = value if equals else next(iter(rest[1:]), "")
         if option == "--home":
-            return Path(given)
+            return Path(path)
         del rest[: 1 if equals else 2]
     return None

@@ -107,7 +107,7 @@ def test_invalid_value_is_one_sentence_about_the_option(
         (SetBudget, {"limits": {"month": "cost=x"}}, "--month: the amount of cost is invalid"),
     ],
 )
-def test_invalid_field_of_a_request_is_told_by_its_option(
+def test_invalid_field_of_a_request_has_the_name_of_its_option(
     model: type[BaseModel], fields: dict[str, Any], says: str
 ) -> None:
     """Also an item of a list, and a text that a rule refuses: no name of a field of the wire is shown."""

@@ -1,6 +1,7 @@
 """A home that has lost its keys, not what its broker has stored: named by each command, and never replaced."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from sandherd.cli.doctor.local_stack import check_identity
 from sandherd.cli.exit_status import status_of
 from sandherd.client.doctor.check import CheckState
 from sandherd.lost_identity import lost_identity
+from sandherd.stack import ShutdownResult
 
 
 @pytest.fixture
@@ -51,3 +53,16 @@ def test_doctor_has_a_row_for_missing_keys(home: Path, tmp_path: Path) -> None:
     assert "is missing" in check.found
     assert "restore identity/ from a backup" in (check.remedy or "")
     assert check_identity(tmp_path) == []
+
+
+def test_down_that_could_not_end_sandboxes_names_the_missing_keys(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To try again would not help without them."""
+
+    async def left(home: Path, **_: Any) -> ShutdownResult:
+        return ShutdownResult(home=home, sandboxes_left=True)
+
+    monkeypatch.setattr("sandherd.stack.down", left)
+    assert status_of(["--home", str(home), "down"]) == 1
+    assert f"{home / 'identity'} is missing" in capsys.readouterr().err

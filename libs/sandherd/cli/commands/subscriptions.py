@@ -137,8 +137,8 @@ async def with_commands(reply: "Awaitable[Any]") -> Any:
         if problem.remedy is None:
             raise
         remedy = problem.remedy
-        for words, command in _IN_PLACE.items():
-            remedy = remedy.replace(words, command)
+        for phrase, command in _IN_PLACE.items():
+            remedy = remedy.replace(phrase, command)
         if problem.code in _COMMANDS:
             remedy = f"{remedy} ({_COMMANDS[problem.code]})"
         raise HerdError(problem.model_copy(update={"remedy": remedy})) from None
