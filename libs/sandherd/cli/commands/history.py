@@ -173,8 +173,9 @@ def search(
 ) -> int:
     """Search messages, commands, diffs and output for words, newest first.
 
-    A hit has all words; `-word` excludes, `or` is between alternatives. Case and punctuation do not matter. Results of
-    calls are searched, but not the output of the terminal, which is stored for some hours only (`sandherd logs`).
+    A hit has all words; `-word` excludes, `or` is between alternatives. Text that begins with - is written after `--`.
+    Case and punctuation do not matter. Results of calls are searched, but not the output of the terminal, which is
+    stored for some hours only (`sandherd logs`).
     """
     from sandherd.cli.names import full_name, kind_of
     from sandherd.cli.parse.times import moment
