@@ -292,6 +292,8 @@ def _state_text(state: str) -> "Callable[[SandboxView], str]":
 
 
 def _row(sandbox: "SandboxView") -> list[object]:
+    from sandherd.contracts.states import SANDBOX_ENDED
+
     return [
         sandbox.sandbox,
         sandbox.state,
@@ -299,6 +301,6 @@ def _row(sandbox: "SandboxView") -> list[object]:
         sandbox.runtime,
         sandbox.profile,
         sandbox.requested_at,
-        sandbox.expires_at,
+        None if sandbox.state in SANDBOX_ENDED else sandbox.expires_at,
         sandbox.error or sandbox.reason,
     ]
