@@ -120,6 +120,10 @@ async def check_lifetimes_and_sizes_have_units(sandherd: Sandherd) -> None:
     status, _, err = await sandherd("sandboxes", "extend", box.strip(), "7d")
     assert status == 2
     assert "so at most 167h can be set now" in err
+    for wanted in ("20d", "99999d"):  # the contract permits the first one
+        status, _, err = await sandherd("sandboxes", "create", "--ttl", wanted)
+        assert status == 2
+        assert f"a lifetime of {wanted} was requested; at most 7d is allowed here" in err
 
 
 async def check_audit_has_no_field_that_needs_a_glossary(sandherd: Sandherd, real: Herd) -> None:
