@@ -38,7 +38,7 @@ def operator(herd: Broker) -> list[str]:
     return ["--credentials", str(herd.credentials(Principal.OPERATOR))]
 
 
-async def test_refusals_and_lists_are_clear(sandherd: Sandherd, operator: list[str]) -> None:
+async def test_refusals_and_lists_are_clear(sandherd: Sandherd, operator: list[str], real: Herd) -> None:
     """Of dependencies, projects, subscriptions and ended tasks: an error names the option, and a list uses words."""
     for follow in ("--follow", "--no-follow"):
         await check_unknown_dependency_is_refused_before_submission(sandherd, follow)
@@ -47,6 +47,7 @@ async def test_refusals_and_lists_are_clear(sandherd: Sandherd, operator: list[s
     await check_project_without_room_states_that_none_may_start(sandherd, operator)
     await check_subscription_that_was_never_read_has_no_time_of_reading(sandherd)
     await check_ended_task_shows_the_attempts_that_it_took(sandherd)
+    await check_rejected_task_is_not_only_unknown(sandherd, real)
 
 
 async def test_units_and_names_need_no_glossary(sandherd: Sandherd, real: Herd) -> None:
@@ -107,6 +108,19 @@ async def check_ended_task_shows_the_attempts_that_it_took(sandherd: Sandherd) -
     _, out, _ = await sandherd("tasks", "list")
     (row,) = [line for line in out.splitlines() if line.startswith("failing")]
     assert row.split()[:5] == ["failing", "failed", "-", "normal", "1"]
+
+
+async def check_rejected_task_is_not_only_unknown(sandherd: Sandherd, real: Herd) -> None:
+    """`get` and `wait` have the reason from the history; a name that was never submitted is only unknown."""
+    status, out, _ = await sandherd("run", "x", "--image", "foo", "--no-follow", "--", "true")
+    assert status == 0
+    await all_stored(real)
+    for command in ("get", "wait"):
+        status, _, err = await sandherd("tasks", command, out.strip())
+        assert status == 1
+        assert f"{out.strip()} was rejected: runtime process does not support images" in err
+        assert "omit --image" in err
+        assert "there is no task nosuch" in (await sandherd("tasks", command, "nosuch"))[2]
 
 
 async def check_lifetimes_and_sizes_have_units(sandherd: Sandherd) -> None:
