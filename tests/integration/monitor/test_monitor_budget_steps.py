@@ -353,6 +353,8 @@ async def test_grant_lets_an_agent_go_on(world: World, monkeypatch: pytest.Monke
             lambda: any(one["data"].get("scope") == "project" for one in world.of("monitor.budget_exceeded"))
         )
         await reports_budgets(world, client)
+        with pytest.raises(HerdError, match="task-1 has no limit of cost, tokens: a grant would change nothing"):
+            await client.grant_budget("task-1", "turns=8,cost=2usd,tokens=3", name="grant-1-of-others")
         with pytest.raises(HerdError, match="no sandbox of task"):
             await client.grant_budget("task-2", "turns=8")
     assert len(world.of("monitor.budget_granted")) == 1
