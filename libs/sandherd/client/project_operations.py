@@ -36,7 +36,7 @@ class ProjectOperations:
     async def budgets(self, task: str | None = None) -> "requests.BudgetList":
         """The limits of the connection's project and its tasks, or of one task, and what was used of each.
 
-        With a connection for all projects: of all, and of the herd. Raises `HerdError` (`not_found`) if there is no such
+        With a connection for all projects: of all, and of the herd. Raises `HerdError` (`not_found`) for an unknown
         task.
         """
         found = await self.connection.request(made(requests.ListBudgets, task=task))

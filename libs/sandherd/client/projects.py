@@ -36,8 +36,7 @@ _NOT_KNOWN: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
 
 
 async def require_project(send: SendRequest, project: str) -> None:
-    """Raises `HerdError` (`not_found`) if the project has nothing: no task, sandbox, event, secret, subscription,
-    schedule.
+    """Raises `HerdError` (`not_found`) if the project has no task, sandbox, event, secret, subscription or schedule.
 
     Limits or defaults of its own are enough, too.
 

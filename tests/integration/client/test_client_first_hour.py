@@ -41,9 +41,7 @@ def operator(herd: Broker) -> list[str]:
     return ["--credentials", str(herd.credentials(Principal.OPERATOR))]
 
 
-async def test_refusals_and_lists_are_clear(
-    sandherd: Sandherd, operator: list[str], real: Herd, line: Context
-) -> None:
+async def test_refusals_and_lists_are_clear(sandherd: Sandherd, operator: list[str], real: Herd, line: Context) -> None:
     """Of dependencies, projects, subscriptions and ended tasks: an error names the option, and a list uses words."""
     for follow in ("--follow", "--no-follow"):
         await check_unknown_dependency_is_refused_before_submission(sandherd, follow)

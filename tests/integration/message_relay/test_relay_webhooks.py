@@ -160,7 +160,7 @@ async def test_name_of_an_own_address_is_refused_when_it_is_sent_to(herd: Broker
         assert (tested.accepted, tested.status) == (False, None)
         assert "not a public address" in tested.reason
         assert "SANDHERD_WEBHOOK_HOSTS" in tested.reason
-        with pytest.raises(HerdError, match="127.0.0.1 is not a public address") as refused:
+        with pytest.raises(HerdError, match=r"127\.0\.0\.1 is not a public address") as refused:
             await user.create_webhook("other", "https://127.1/events")
         assert "SANDHERD_WEBHOOK_HOSTS" in refused.value.line
         assert [one.name for one in (await user.webhooks()).webhooks] == ["hook"]

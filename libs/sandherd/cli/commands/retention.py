@@ -82,8 +82,8 @@ def hold(
 ) -> int:
     """Prevent the drop of all days that have events of a project, or of one of its tasks, until they are released.
 
-    In effect when the command ends, for all that is stored then. Repeated, it has the new reason. A project or task that
-    is unknown and has no stored events is refused.
+    In effect when the command ends, for all that is stored then. Repeated, it has the new reason. A project or
+    task that is unknown and has no stored events is refused.
     """
     from sandherd.cli.render.retention import show_hold
     from sandherd.cli.session import talk_as_operator, where
