@@ -6,25 +6,29 @@ never has another mode. A directory is created with its mode, which a umask can 
 
 import fcntl
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 FILE: Final = 0o600
 DIRECTORY: Final = 0o700
 _DRAFT: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def write_file(path: Path, content: str | bytes, mode: int = FILE) -> None:
-    """Write a file atomically. Missing parent directories are created (0700)."""
+def write_file(path: Path, content: str | bytes | IO[bytes], mode: int = FILE) -> None:
+    """Write a file atomically; from an open file, in pieces. Missing parent directories are created (0700)."""
     make_directory(path.parent)
     draft = path.with_name(f".{path.name}.new")
     with _locked(path.parent):
         draft.unlink(missing_ok=True)
         with os.fdopen(os.open(draft, _DRAFT, FILE), "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            if isinstance(content, (str, bytes)):
+                file.write(content.encode() if isinstance(content, str) else content)
+            else:
+                shutil.copyfileobj(content, file)
             file.flush()
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
@@ -70,13 +74,14 @@ def make_directory(path: Path, mode: int = DIRECTORY) -> None:
 
 
 def copy_directory(source: Path, target: Path) -> None:
-    """Copy a directory of small files, whose copies are private whatever the modes of the originals."""
+    """Copy a directory; the copies are private, whatever the modes of the originals. Files are replaced."""
     make_directory(target)
     for each in source.iterdir():
         if each.is_dir():
             copy_directory(each, target / each.name)
         else:
-            write_file(target / each.name, each.read_bytes())
+            with each.open("rb") as file:
+                write_file(target / each.name, file)
 
 
 def open_log(path: Path) -> int:

@@ -15,8 +15,8 @@ from typing import Final
 from sandherd import database_owners
 
 _DATABASE: Final = "postgres"
-_UNCHECKED_BELOW: Final = frozenset({"kept", "repositories", "sandboxes", "sandboxes-disks", "toolchains"})
-"""Below these are files of sandboxes' users, and links of installed programs."""
+_UNCHECKED_BELOW: Final = frozenset({"artifacts", "kept", "repositories", "sandboxes", "sandboxes-disks", "toolchains"})
+"""Below these are files of sandboxes' users, links of installed programs, and any number of artifacts."""
 CREATED: Final = _UNCHECKED_BELOW | {"context.json", "creds", "identity", "logs", "nats", _DATABASE, "run"}
 """What Sandherd creates in a home, besides `nats-1` and so on. What a user adds, such as settings, is not checked."""
 _OF_DATABASE: Final = frozenset({"data", "run"})

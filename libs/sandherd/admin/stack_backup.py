@@ -34,6 +34,7 @@ from sandherd.steps import OnStep, ignore_step
 
 DUMP: Final = "history.dump"
 KEYS: Final = "identity"
+ARTIFACTS: Final = "artifacts"
 _COPIED: Final = (KEYS, "creds")
 _NEW_HOME: Final = "restore to a new home: `sandherd --home DIR restore …`; existing data is never overwritten"
 
@@ -125,6 +126,7 @@ async def _save(home: Path, folder: Path, on_step: OnStep, *, with_secrets: bool
             await _run("pg_dump", "--format=custom", f"--file={folder / DUMP}", running.database_url)
             for name in _COPIED:
                 copy_directory(home / name, folder / name)
+            await _copy_artifacts(home, folder, on_step)
         except BaseException:  # raised again: an incomplete backup is worse than none
             shutil.rmtree(folder)
             raise
@@ -152,6 +154,7 @@ async def restore_stack(
     if any(part.running for part in (await stack.status(home)).parts):
         raise HerdError.of(Code.CONFLICT, f"the stack in {home} is running", remedy="run `sandherd down` first")
     restore_keys(home, folder)
+    await _copy_artifacts(folder, home, on_step)
     with _stack_errors():
         on_step("starting broker and database")
         async with stores(home, servers) as running:
@@ -171,6 +174,13 @@ async def restore_stack(
 def has_stack(folder: Path) -> bool:
     """Whether a backup is that of a local stack."""
     return (folder / DUMP).is_file() and (folder / KEYS).is_dir()
+
+
+async def _copy_artifacts(source: Path, target: Path, on_step: OnStep) -> None:
+    """Copy the artifact store of a home, if it has one. A content is never changed."""
+    if (source / ARTIFACTS).is_dir():
+        on_step("copying artifacts")
+        await asyncio.to_thread(copy_directory, source / ARTIFACTS, target / ARTIFACTS)
 
 
 def restore_keys(home: Path, folder: Path) -> None:

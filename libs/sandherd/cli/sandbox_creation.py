@@ -10,7 +10,7 @@ from sandherd.cli.parse.task_spec import read_files, references, variables
 from sandherd.cli.parse.units import seconds
 from sandherd.cli.render import console
 from sandherd.cli.session import Work
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, InvalidFieldError, made
 from sandherd.client.herd import Herd, new_sandbox
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.specs import SandboxLimits, SandboxSpec
@@ -78,6 +78,21 @@ def create(spec: SandboxSpec, output: Format, *, limits: Mapping[str, float], wa
         else:
             write_text(name)
         return 0
+
+    return work
+
+
+def refuse_lifetime(error: InvalidFieldError, ttl: str) -> Work:
+    """The work of refusing a lifetime beyond the contract's maximum: the herd's is lower, and is the one to name."""
+
+    async def work(herd: Herd) -> int:
+        from sandherd.client.tasks.preflight import too_long  # only needed for an error
+
+        try:
+            maximum = (await herd.catalogue()).max_ttl_seconds
+        except HerdError:
+            raise error from None
+        raise too_long(seconds(ttl, "--ttl"), maximum, "spec.ttl_seconds", "--ttl")
 
     return work
 

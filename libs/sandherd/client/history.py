@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from sandherd.client import queries
 from sandherd.client.connection import Connection
-from sandherd.client.errors import checked_name, made
+from sandherd.client.errors import HerdError, checked_name, made
 from sandherd.contracts import requests
+from sandherd.contracts.errors import Code
 from sandherd.contracts.requests.search import MAX_HITS
 
 if TYPE_CHECKING:
@@ -47,9 +48,21 @@ class HistoryOperations:
     ) -> "requests.HistoryHold":
         """Prevent the drop of the events of the connection's project, or of one of its tasks.
 
-        Takes an operator's credential.
+        Raises `HerdError` (`not_found`) for a task that is unknown and has no events. Takes an operator's credential.
         """
+        if task is not None:
+            await self._check_task(checked_name(task, "task"))
         return await self.connection.request(made(requests.HoldHistory, task=task, reason=reason, held_by=by))
+
+    async def _check_task(self, task: str) -> None:
+        """Raise `HerdError` (`not_found`) unless it is known or has stored events; not if a service is unavailable."""
+        try:
+            await queries.task(self.connection.request, task)
+        except HerdError as error:
+            if error.problem.code is not Code.NOT_FOUND:
+                return
+            if not (await self.connection.request(requests.AskEvents(entity=task, limit=1))).events:
+                raise
 
     async def release_history(self, task: str | None = None) -> bool:
         """Remove the hold of the connection's project, or of one of its tasks; returns whether there was one.

@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sandherd.client import queries
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, made
+from sandherd.client.errors import HerdError, checked_name, made
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import new_uuid
+from sandherd.contracts.states import TaskState
 
 if TYPE_CHECKING:
     from sandherd.contracts.requests import ProjectField
@@ -34,21 +36,39 @@ class ProjectOperations:
     async def budgets(self, task: str | None = None) -> "requests.BudgetList":
         """The limits of the connection's project and its tasks, or of one task, and what was used of each.
 
-        With a connection for all projects: of all, and of the herd.
+        With a connection for all projects: of all, and of the herd. Raises `HerdError` (`not_found`) for an unknown
+        task.
         """
-        return await self.connection.request(made(requests.ListBudgets, task=task))
+        found = await self.connection.request(made(requests.ListBudgets, task=task))
+        if task is not None and not any(line.used or line.granted for line in found.budgets):
+            await self._state_of(task)
+        return found
 
     async def grant_budget(
         self, task: str, more: "str | Mapping[str, Any]", *, name: str | None = None, by: str | None = None
     ) -> "requests.BudgetList":
         """Grant a task more than its budget: `cost=2usd,turns=20`, or the fields of `BudgetLimits`.
 
-        Repeated under one `name`, it is granted once.
+        Repeated under one `name`, it is granted once. Raises `HerdError` (`conflict`) for a task that is completed, or
+        has no limit of what is granted; a failed or cancelled one may use it after `retry`.
         """
+        if await self._state_of(task) is TaskState.COMPLETED:
+            message, remedy = f"{task} is completed: it can use nothing more", f"see `sandherd tasks get {task}`"
+            raise HerdError.of(Code.CONFLICT, message, field="task", remedy=remedy)
         grant = name or f"grant-{new_uuid().hex}"
         return await self.connection.request(
             made(requests.GrantBudget, task=task, grant=grant, more=more, granted_by=by)
         )
+
+    async def _state_of(self, task: str) -> TaskState | None:
+        """The state of a task; None if its services are unavailable. Raises `HerdError` (`not_found`)."""
+        name = checked_name(task, "task")
+        try:
+            return (await queries.task(self.connection.request, name)).state
+        except HerdError as error:
+            if error.problem.code is Code.NOT_FOUND and not self.connection.creations.of("task", name):
+                raise
+            return None
 
     async def set_budget(
         self,

@@ -6,6 +6,7 @@ from sandherd.client.errors import HerdError
 from sandherd.client.queries import SendRequest
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import (
+    AskEvents,
     AskSubscriptions,
     ListProjects,
     ListSchedules,
@@ -23,6 +24,7 @@ _CONTENTS: Final[tuple[tuple[Request[Any], str], ...]] = (
     (PastTasks(limit=1), "tasks"),
     (LiveSandboxes(limit=1), "sandboxes"),
     (PastSandboxes(limit=1), "sandboxes"),
+    (AskEvents(limit=1), "events"),
     (ListSecrets(), "secrets"),
     (AskSubscriptions(), "subscriptions"),
     # Last: credentials that were created before these existed may not request them.
@@ -34,7 +36,7 @@ _NOT_KNOWN: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})
 
 
 async def require_project(send: SendRequest, project: str) -> None:
-    """Raises `HerdError` (`not_found`) if the project has nothing: no task, sandbox, secret, subscription or schedule.
+    """Raises `HerdError` (`not_found`) if the project has no task, sandbox, event, secret, subscription or schedule.
 
     Limits or defaults of its own are enough, too.
 

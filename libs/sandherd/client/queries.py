@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVa
 
 from pydantic import BaseModel
 
-from sandherd.client.errors import NAME_REMEDY, HerdError, ServiceAwayError, made
+from sandherd.client.errors import NAME_REMEDY, HerdError, ServiceAwayError, made, refused
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests.base import Request
@@ -47,11 +47,32 @@ class ListPage(Generic[ViewT]):
 
 
 async def task(send: SendRequest, name: str) -> TaskView:
-    """One task. Raises `HerdError` (`not_found`)."""
-    found: TaskView = await _one(
-        send, LiveTasks(task=name, limit=1), lambda: requests.PastTasks(task=name, limit=1), name
-    )
+    """One task. Raises `HerdError` (`not_found`), with the reason if it was rejected."""
+    try:
+        found: TaskView = await _one(
+            send, LiveTasks(task=name, limit=1), lambda: requests.PastTasks(task=name, limit=1), name
+        )
+    except HerdError as error:
+        if error.problem.code is not Code.NOT_FOUND:
+            raise
+        raise await _rejection(send, name) or error from None
     return found
+
+
+async def _rejection(send: SendRequest, name: str) -> HerdError | None:
+    """Why there is no such task, if its submission was rejected; None otherwise, and without a history."""
+    from sandherd.client.events import decoder  # only needed for an unknown task
+    from sandherd.contracts.events.task import TaskRejected
+
+    question = requests.AskEvents(entity=name, types=[TaskRejected.type], newest_first=True, limit=1)
+    try:
+        found = await send(question, timeout=HISTORY_SECONDS)
+    except HerdError:
+        return None
+    if not found.events:
+        return None
+    problem = refused(decoder.from_history(found.events[0])).problem
+    return HerdError(problem.model_copy(update={"code": Code.NOT_FOUND}))
 
 
 async def sandbox(send: SendRequest, name: str) -> SandboxView:

@@ -36,6 +36,11 @@ class Home:
         return self.path / "sandboxes"
 
     @property
+    def artifacts(self) -> Path:
+        """The artifact store, unless the settings name another."""
+        return self.path / "artifacts"
+
+    @property
     def run(self) -> Path:
         """Files that are valid only while the stack runs."""
         return self.path / "run"
@@ -81,7 +86,7 @@ class Home:
     def make(self) -> None:
         """Create the directories that every stack has. Raises `UnsafeHomeError` before anything is written."""
         check_home(self.path)
-        for directory in (self.path, self.logs, self.run, self.sandboxes):
+        for directory in (self.path, self.logs, self.run, self.sandboxes, self.artifacts):
             make_directory(directory)
 
 

@@ -82,7 +82,18 @@ def environment_of(service: Principal, place: ServiceContext, outer: Mapping[str
     }
     if service is Principal.SPAWNER:
         own["SANDHERD_IDENTITY_DIR"] = str(place.identity)
+    if service is Principal.EVENT_INGEST and not _names_artifact_store(outer):
+        own["SANDHERD_ARTIFACT_STORE"] = str(Home(place.home).artifacts.absolute())
     return {name: value for name, value in outer.items() if name not in _OWN_VARIABLES} | own
+
+
+def _names_artifact_store(outer: Mapping[str, str]) -> bool:
+    from sandherd.settings import load  # `sandherd status` does not need it
+
+    try:
+        return load(environ=outer).settings.artifact_store is not None
+    except ContractError:
+        return True  # no service starts with such settings, and each states why
 
 
 def find_program(service: str) -> str:

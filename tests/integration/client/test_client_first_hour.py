@@ -3,12 +3,15 @@
 import json
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from sandherd.client import Context, Herd
+from sandherd.client import Context, Herd, HerdError
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
+from tests.patience import PATIENCE
 from tests.stored_history import all_stored
 from tests.terminals import Start
 
@@ -38,7 +41,7 @@ def operator(herd: Broker) -> list[str]:
     return ["--credentials", str(herd.credentials(Principal.OPERATOR))]
 
 
-async def test_refusals_and_lists_are_clear(sandherd: Sandherd, operator: list[str]) -> None:
+async def test_refusals_and_lists_are_clear(sandherd: Sandherd, operator: list[str], real: Herd, line: Context) -> None:
     """Of dependencies, projects, subscriptions and ended tasks: an error names the option, and a list uses words."""
     for follow in ("--follow", "--no-follow"):
         await check_unknown_dependency_is_refused_before_submission(sandherd, follow)
@@ -47,6 +50,8 @@ async def test_refusals_and_lists_are_clear(sandherd: Sandherd, operator: list[s
     await check_project_without_room_states_that_none_may_start(sandherd, operator)
     await check_subscription_that_was_never_read_has_no_time_of_reading(sandherd)
     await check_ended_task_shows_the_attempts_that_it_took(sandherd)
+    await check_rejected_task_is_not_only_unknown(sandherd, real)
+    await check_hold_is_of_what_exists(sandherd, operator, line)
 
 
 async def test_units_and_names_need_no_glossary(sandherd: Sandherd, real: Herd) -> None:
@@ -109,6 +114,43 @@ async def check_ended_task_shows_the_attempts_that_it_took(sandherd: Sandherd) -
     assert row.split()[:5] == ["failing", "failed", "-", "normal", "1"]
 
 
+async def check_rejected_task_is_not_only_unknown(sandherd: Sandherd, real: Herd) -> None:
+    """`get` and `wait` have the reason from the history; a name that was never submitted is only unknown."""
+    status, out, _ = await sandherd("run", "x", "--image", "foo", "--no-follow", "--", "true")
+    assert status == 0
+    await all_stored(real)
+    for command in ("get", "wait"):
+        status, _, err = await sandherd("tasks", command, out.strip())
+        assert status == 1
+        assert f"{out.strip()} was rejected: runtime process does not support images" in err
+        assert "omit --image" in err
+        assert "there is no task nosuch" in (await sandherd("tasks", command, "nosuch"))[2]
+
+
+async def check_hold_is_of_what_exists(sandherd: Sandherd, operator: list[str], line: Context) -> None:
+    """A hold of an unknown project or task is refused; one that there is can be released, whatever it is of."""
+    reason = ("--reason", "case 7")
+    for words, says in (
+        (["nope"], "there is no project nope"),
+        (["default", "--task", "task-nope"], "there is no task task-nope"),
+    ):
+        status, _, err = await sandherd(*operator, "history", "hold", *words, *reason)
+        assert status == 1
+        assert says in err
+    status, _, err = await sandherd(*operator, "history", "release", "nope")
+    assert status == 1
+    assert "there is no hold of project nope" in err
+    operators = replace(line, credentials=Path(operator[1]), project="nope")
+    async with Herd.connect(operators, patience=PATIENCE) as unchecked:
+        await unchecked.hold_history("case 7")
+        with pytest.raises(HerdError, match="there is no task task-nope"):
+            await unchecked.hold_history("case 7", task="task-nope")
+    status, out, _ = await sandherd(*operator, "history", "release", "nope")
+    assert (status, out) == (0, "project nope is not held any more\n")
+    held = ("history", "hold", "default", "--task", "failing", *reason)
+    assert (await sandherd(*operator, *held))[0] == 0
+
+
 async def check_lifetimes_and_sizes_have_units(sandherd: Sandherd) -> None:
     """As one types them, also in the spawner's own refusals."""
     _, out, _ = await sandherd("runtimes")
@@ -120,6 +162,10 @@ async def check_lifetimes_and_sizes_have_units(sandherd: Sandherd) -> None:
     status, _, err = await sandherd("sandboxes", "extend", box.strip(), "7d")
     assert status == 2
     assert "so at most 167h can be set now" in err
+    for wanted in ("20d", "99999d"):  # the contract permits the first one
+        status, _, err = await sandherd("sandboxes", "create", "--ttl", wanted)
+        assert status == 2
+        assert f"a lifetime of {wanted} was requested; at most 7d is allowed here" in err
 
 
 async def check_audit_has_no_field_that_needs_a_glossary(sandherd: Sandherd, real: Herd) -> None:

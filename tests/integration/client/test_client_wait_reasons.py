@@ -330,7 +330,7 @@ async def test_unknown_project_is_an_error_unless_created(
 async def test_project_is_known_by_its_objects(
     neighbours: Neighbours, sandherd: Sandherd, operator: list[str], context: Context
 ) -> None:
-    """A task or a record is enough; the default, and a credential's own, are known; without a reply it may exist."""
+    """A task, event or record is enough; the default, a credential's own, and without a reply any are known."""
     await nothing_known(neighbours)
     own = ["--project", "default"]
     assert (await sandherd("tasks", "list", *own))[0] == (await sandherd(*operator, "tasks", "list", *own))[0] == 0
@@ -339,6 +339,10 @@ async def test_project_is_known_by_its_objects(
     await neighbours.answer(SPAWNER, ListProjects, lambda _: ProjectList(projects=[known]))
     assert (await sandherd(*operator, "tasks", "list", "--project", "typo"))[0] == 0
     await nothing_known(neighbours)
+    await neighbours.say(f"spawner/{SANDBOX}", SandboxRequested(runtime="process"))
+    assert (await sandherd(*operator, "tasks", "list", "--project", "typo"))[0] == 0
+    neighbours.stored.clear()
+    assert (await sandherd(*operator, "tasks", "list", "--project", "typo"))[0] == 1
     await neighbours.silence(PastTasks)
     assert (await sandherd(*operator, "tasks", "list", "--project", "typo"))[0] == 0
     await neighbours.answer(INGEST, PastTasks, lambda _: TaskList(tasks=[a_task(TaskState.COMPLETED)]))

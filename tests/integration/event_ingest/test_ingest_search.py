@@ -200,8 +200,12 @@ async def test_large_and_strange_texts_are_stored_and_found(history: Any, script
 
 
 async def test_comparison_is_exact_for_both(history: Any, script: Any) -> None:
-    """Types, turns, tools with failures and times, files with whether their content is the same; totals."""
-    await history.hear(script.life("task-1", "sbx-1"))
+    """Types, turns, tools with failures and times, files with whether their content is the same; totals.
+
+    What comes after the end of a sandbox is not part of its duration.
+    """
+    life = script.life("task-1", "sbx-1")
+    await history.hear(life)
     for sandbox, digest in (("sbx-1", "a" * 64), ("sbx-2", "b" * 64)):
         await history.hear(
             [
@@ -220,6 +224,10 @@ async def test_comparison_is_exact_for_both(history: Any, script: Any) -> None:
     await history.hear([script.agent("agent.turn_started", "sbx-2", turn=2)])
     shown = await ask(history, compare_sandboxes, AskComparison(first="sbx-1", second="sbx-2"))
     assert (shown.first.task, shown.first.turns, shown.second.turns) == ("task-1", 1, 2)
+    own = [event.time for event in life if event.subject == "sbx-1"]
+    assert shown.first.seconds == (own[-1] - own[0]).total_seconds()
+    assert shown.second.seconds == (shown.second.last_event_at - shown.second.first_event_at).total_seconds()
+    assert shown.first.last_event_at > own[-1]
     assert (shown.first.cost_micro_usd, shown.first.tool_calls, shown.first.lines_added) == (7, 1, 4)
     assert {row.type: (row.first, row.second) for row in shown.types}["agent.turn_started"] == (1, 2)
     assert [(row.turn, row.first is None, row.second is None) for row in shown.turns] == [

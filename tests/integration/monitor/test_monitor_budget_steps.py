@@ -316,6 +316,14 @@ def connected(world: World, principal: Principal, project: str = "default") -> A
     return Herd.connect(context)
 
 
+async def refuses_what_changes_nothing(client: Herd) -> None:
+    """A grant of what the task has no limit of, and one to a task that has not started."""
+    with pytest.raises(HerdError, match="task-1 has no limit of cost, tokens: a grant would change nothing"):
+        await client.grant_budget("task-1", "turns=8,cost=2usd,tokens=3", name="grant-1-of-others")
+    with pytest.raises(HerdError, match="no sandbox of task"):
+        await client.grant_budget("task-2", "turns=8")
+
+
 async def test_grant_lets_an_agent_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client of the project grants more before the agent is stopped, but not without end.
 
@@ -353,8 +361,7 @@ async def test_grant_lets_an_agent_go_on(world: World, monkeypatch: pytest.Monke
             lambda: any(one["data"].get("scope") == "project" for one in world.of("monitor.budget_exceeded"))
         )
         await reports_budgets(world, client)
-        with pytest.raises(HerdError, match="no sandbox of task"):
-            await client.grant_budget("task-2", "turns=8")
+        await refuses_what_changes_nothing(client)
     assert len(world.of("monitor.budget_granted")) == 1
     assert world.asked(sandbox) == []
 

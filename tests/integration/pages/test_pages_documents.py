@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.integration.pages.conftest import shows_at_end, violations
-from tests.integration.pages.examples import TASKS, ago
+from tests.integration.pages.examples import APPROVALS, TASKS, ago
 from tests.integration.pages.gateway_double import GatewayDouble
 from tests.integration.pages.pictures import check_picture, pictured_tab
 from tests.polling import eventually
@@ -157,6 +157,7 @@ async def test_session_and_replay_look_as_in_their_pictures(chromium: Browser, d
     began, ended = (datetime.fromisoformat(found[at]["envelope"]["time"]) for at in (0, -1))
     times = dict.fromkeys(("requested_at", "running_at", "submitted_at", "started_at"), began.isoformat())
     show(double, found)
+    double.replies["/approvals"] = {"approvals": APPROVALS[1:], "next_cursor": None}
     double.replies["/sandboxes/sbx-001"] = SANDBOX | times
     double.replies["/tasks/task-001"] = TASKS[0] | times | {"text": "Build the components of the shop"}
     page = await pictured_tab(chromium, double, ended + timedelta(minutes=1))

@@ -76,7 +76,7 @@ async def test_a_stack_is_backed_up_while_an_agent_works_and_restored_to_a_new_h
     """
     first, second, saved = place / "first", place / "second", place / "monday"
     await sandherd(first, "up")
-    await sandherd(first, "run", "done", "--", "true")
+    await store_an_artifact(first)
     script = "while [ ! -e go ]; do sleep 0.2; done"
     await sandherd(first, "run", "at work", "--no-follow", "--", "sh", "-c", script)
     at_work = await until_state(first, "at work", "running")
@@ -96,6 +96,7 @@ async def test_a_stack_is_backed_up_while_an_agent_works_and_restored_to_a_new_h
     rows = json.loads(await sandherd(second, "restore", str(saved), "-o", "json"))
     assert {"stream": "history", "state": "restored"} in rows
     assert "as it was" in await sandherd(second, "restore", str(saved))
+    assert artifacts(second) == artifacts(saved) != {}
     await sandherd(second, "up")
     assert (await tasks(second))["done"]["state"] == "completed"
     async with asyncio.timeout(PATIENCE):
@@ -103,6 +104,20 @@ async def test_a_stack_is_backed_up_while_an_agent_works_and_restored_to_a_new_h
             await asyncio.sleep(0.3)
     await sandherd(place / "none", "backup", str(place / "other"), status=1)
     assert not (place / "other").exists()
+
+
+async def store_an_artifact(home: Path) -> None:
+    """Run the task `done`, and wait until its work tree is in the artifact store."""
+    await sandherd(home, "run", "done", "--keep-work", "--", "sh", "-c", "echo result >out.txt")
+    async with asyncio.timeout(PATIENCE):
+        while not artifacts(home):
+            await asyncio.sleep(0.3)
+
+
+def artifacts(folder: Path) -> dict[str, bytes]:
+    """The contents of the artifact store."""
+    found = (folder / "artifacts").rglob("*")
+    return {path.name: path.read_bytes() for path in found if path.is_file() and path.suffix != ".partial"}
 
 
 async def fail_to_restore(home: Path, saved: Path) -> None:

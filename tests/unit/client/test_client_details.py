@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
+from sandherd.cli.commands import sandboxes, tasks
+from sandherd.cli.render import console
 from sandherd.cli.render.details import sandbox_facts, show, task_facts
+from sandherd.cli.render.projects import project_facts
 from sandherd.contracts.pull_requests import PullRequestView
-from sandherd.contracts.requests import SandboxView, TaskView
+from sandherd.contracts.requests import LimitView, ProjectView, SandboxView, TaskView
 from sandherd.contracts.states import SandboxState, TaskState
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -79,6 +82,31 @@ def test_task_is_shown_with_its_reason_attempts_and_cost() -> None:
     assert (shown["result: cost"], shown["result: exit code"]) == ("$1.5000", 3)
     ended = flat(task_facts(TASK.model_copy(update={"state": TaskState.FAILED})))
     assert (ended["attempt"], ended["attempt limit"], "next attempt" in ended, "cost" in ended) == (2, 3, False, False)
+
+
+def test_attempts_of_a_task_that_never_started_are_not_counted() -> None:
+    """It has had none: neither while it waits, nor when it was cancelled."""
+    unstarted = TASK.model_copy(update={"attempt": 1, "started_at": None, "sandbox": None})
+    assert flat(task_facts(unstarted))["attempt"] == "none yet, of at most 3"
+    cancelled = unstarted.model_copy(update={"state": TaskState.CANCELLED})
+    assert flat(task_facts(cancelled))["attempt"] == "none"
+    assert [tasks._row(view)[4] for view in (unstarted, cancelled, TASK)] == ["0/3", 0, "2/3"]
+
+
+def test_expiry_of_an_ended_sandbox_is_not_listed() -> None:
+    """It is not alive until then."""
+    running = SANDBOX.model_copy(update={"state": SandboxState.RUNNING, "ended_at": None})
+    assert [sandboxes._row(view)[6] for view in (SANDBOX, running)] == [None, SANDBOX.expires_at]
+
+
+def test_schedules_are_no_users_of_a_project(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are shown on a line of their own; the JSON document has both, as the service states them."""
+    limit = LimitView(maximum=4, used=1, source="max_tasks")
+    view = ProjectView(project="alpha", tasks=limit, sandboxes=limit, users=["ada", "schedule a", "schedule ping"])
+    console.facts(project_facts(view, {}))
+    shown = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert ["users", "ada"] in shown
+    assert ["schedules", "a, ping"] in shown
 
 
 def another(value: Any) -> Any:

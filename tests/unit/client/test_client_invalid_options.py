@@ -32,6 +32,7 @@ COMMAND = ["--", "true"]
         ([*RUN, "--attempts", "21", *COMMAND], "--attempts has to be 1 to 20"),
         ([*RUN, "--attempt-timeout", "400d", *COMMAND], "--attempt-timeout has to be 1s to 7d"),
         ([*RUN, "--task-timeout", "400d", *COMMAND], "--task-timeout has to be 1s to 30d"),
+        ([*RUN, "--deadline", "2020-01-01T12:00+00:00", *COMMAND], "--deadline 2020-01-01 12:00:00+00:00 is in the"),
         ([*RUN, "--linger", "1000000", *COMMAND], "--linger has to be 0 to 1d"),
         ([*RUN, "--until", "true", "--check-timeout", "9d", *COMMAND], "--check-timeout has to be 1s to 1d"),
         ([*RUN, "--until", "true", "--max-duration", "9d", *COMMAND], "--max-duration has to be 1s to 7d"),

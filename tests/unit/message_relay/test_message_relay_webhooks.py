@@ -1,12 +1,15 @@
 """What a webhook sends next, when it sends again, and what is stored of it."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from message_relay.webhooks.queue import MAX_WAITING, DeliveryQueue, Item
+from message_relay.webhooks.receiver import check_new_url
 from message_relay.webhooks.record import WebhookRecord, resumed, rotated, signing
 from message_relay.webhooks.rules import RETRIES, due_after, is_over, shown
+from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import WebhookDeadLetter
 from spawner.named_secrets.webhook_secrets import StoredSecrets, following, readable
 
@@ -133,3 +136,30 @@ def test_repeated_rotation_makes_one_secret() -> None:
     assert readable(second, LIFE, 1) == StoredSecrets(life=LIFE, number=1, secret=first.secret)
     assert readable(second, "1" * 32, 2) is None
     assert following(second, "1" * 32, 1).previous == ""
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("[::1]", "::1"),
+        ("[::ffff:127.0.0.1]", "::ffff:127.0.0.1"),
+        ("169.254.169.254", "169.254.169.254"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("2130706433", "127.0.0.1"),
+        ("0x7f000001", "127.0.0.1"),
+        ("127.1", "127.0.0.1"),
+    ],
+)
+def test_address_that_is_not_public_is_refused_at_creation(host: str, address: str) -> None:
+    """However it is written; the error names the setting that permits the host."""
+    with pytest.raises(ContractError, match=f"{re.escape(address)} is not a public address") as refused:
+        check_new_url(f"https://{host}:9999/x", [])
+    assert "SANDHERD_WEBHOOK_HOSTS" in (refused.value.problem.remedy or "")
+    check_new_url(f"https://{host}:9999/x", [host.strip("[]")])
+
+
+@pytest.mark.parametrize("url", ["https://localhost/x", "https://example.com/x", "https://8.8.8.8/x"])
+def test_names_and_public_addresses_are_accepted_at_creation(url: str) -> None:
+    """What a name resolves to is checked before each request."""
+    check_new_url(url, [])

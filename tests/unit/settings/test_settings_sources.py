@@ -58,6 +58,8 @@ NAMED: dict[str, list[Any]] = {
     "oidc_scopes": [["openid"], ["a", "b"], ["email"]],
     "oidc_grants": [["a=p1:read"], ["a=p1:work", "b c=p2:operate"], ["x=p1:approve"]],
     "history_archive": ["/one", "s3://two-three", "s3://herd.archive/a/b_c"],
+    "artifact_store": ["/one", "s3://two-three", "s3://herd.artifacts/a/b_c"],
+    "artifact_key": [f"{'A' * 43}=", f"{'b' * 43}=", f"{'0' * 43}="],
     "s3_region": ["one", "eu-central-1", "us-west-2"],
     "runtimes": [["docker"], ["daytona"], ["process"]],
     "forward_env": [["ONE"], ["ONE", "TWO"], ["THREE"]],

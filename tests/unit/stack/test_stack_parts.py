@@ -30,6 +30,7 @@ from sandherd.stack.stale_processes import end_leftovers
 from sandherd.stack.start_failure import cause_in
 from sandherd.stack.status import PartStatus
 
+STORE = "SANDHERD_ARTIFACT_STORE"
 PLACE = ServiceContext(
     home=Path("/home/of/stack"),
     nats_url="nats://127.0.0.1:1",
@@ -104,6 +105,13 @@ def test_only_the_spawner_gets_the_path_of_the_keys() -> None:
     told = {service: environment_of(service, PLACE, outer) for service in Principal}
     assert {service for service in told if "SANDHERD_IDENTITY_DIR" in told[service]} == {Principal.SPAWNER}
     assert told[Principal.SPAWNER]["SANDHERD_IDENTITY_DIR"] == "/identity/spawner"
+
+
+@pytest.mark.parametrize(("chosen", "used"), [({}, "/home/of/stack/artifacts"), ({STORE: "/srv/all"}, "/srv/all")])
+def test_artifact_store_of_a_home_is_used_unless_another_is_set(chosen: dict[str, str], used: str) -> None:
+    """Only by event-ingest; other services get what the caller has set."""
+    assert environment_of(Principal.EVENT_INGEST, PLACE, chosen)[STORE] == used
+    assert environment_of(Principal.MONITOR, PLACE, chosen).get(STORE) == chosen.get(STORE)
 
 
 def test_record_of_a_stack_is_written_and_read(tmp_path: Path) -> None:

@@ -48,10 +48,13 @@ def list_budgets(ctx: typer.Context, project: Project = None, output: Output = F
 @app.command("show", epilog=example(f"sandherd budgets show {_TASK}", f"sandherd budgets show {_TASK} -o json"))
 def show_budget(ctx: typer.Context, task: Task, project: Project = None, output: Output = Format.TABLE) -> int:
     """Show what all attempts of a task have used, and its limits."""
+    from sandherd.cli.names import with_name
     from sandherd.cli.session import talk
 
+    find = with_name(task, "task", lambda herd, name: herd.budgets(name))
+
     async def work(herd: "Herd") -> int:
-        return _show(await herd.budgets(task), output)
+        return _show(await find(herd), output)
 
     return talk(ctx, work, project=project)
 
@@ -66,18 +69,35 @@ def grant_budget(
 ) -> int:
     """Grant a task more than its budget. An agent that was not stopped yet goes on.
 
-    A task that was stopped continues with `sandherd tasks retry`.
+    A task that was stopped continues with `sandherd tasks retry`. Refused for a completed task, and for what the task
+    has no limit of.
     """
+    from sandherd.cli.names import full_name, with_name
     from sandherd.cli.session import talk, where
     from sandherd.client.context import holder
 
     credentials = where(ctx, project=project).credentials
     by = holder(credentials).name if credentials else None
 
+    grant = with_name(task, "task", lambda herd, name: herd.grant_budget(name, more, by=by))
+
     async def work(herd: "Herd") -> int:
-        return _show(await herd.grant_budget(task, more, by=by), output)
+        _show(await grant(herd), output)
+        await _remind(herd, await full_name(herd, task, "task"))
+        return 0
 
     return talk(ctx, work, project=project)
+
+
+async def _remind(herd: "Herd", task: str) -> None:
+    """State that a task which has ended uses what was granted only after a retry."""
+    from sandherd.cli.session import standing
+    from sandherd.cli.stderr import complain
+    from sandherd.contracts.states import TASK_ENDED
+
+    state = await standing(herd.task(task))
+    if state in TASK_ENDED:
+        complain(f"{task} is {state}: it uses what was granted after `sandherd tasks retry {task}`")
 
 
 @app.command(
@@ -94,6 +114,7 @@ def set_budget(
         str | None, typer.Option("--day", metavar="LIMITS", help="Of a rolling day: cost=50usd,tokens=20m.")
     ] = None,
     month: Annotated[str | None, typer.Option("--month", metavar="LIMITS", help="Of 30 rolling days.")] = None,
+    create: Annotated[bool, typer.Option("--create", help="Also if there is no project of that name yet.")] = False,
     output: Output = Format.TABLE,
 ) -> int:
     """Set the budget of a project, or of the herd. Takes an operator's credential.
@@ -112,7 +133,7 @@ def set_budget(
     async def work(herd: "Herd") -> int:
         return _show(await herd.set_budget(day=day or None, month=month or None, by=by), output)
 
-    return talk_as_operator(ctx, work, project=name or FLEET, create=True)
+    return talk_as_operator(ctx, work, project=name or FLEET, create=create)
 
 
 def _no_limit() -> Exception:

@@ -82,7 +82,8 @@ def hold(
 ) -> int:
     """Prevent the drop of all days that have events of a project, or of one of its tasks, until they are released.
 
-    In effect when the command ends, for all that is stored then. Repeated, it has the new reason.
+    In effect when the command ends, for all that is stored then. Repeated, it has the new reason. A project or
+    task that is unknown and has no stored events is refused.
     """
     from sandherd.cli.render.retention import show_hold
     from sandherd.cli.session import talk_as_operator, where
@@ -95,7 +96,7 @@ def hold(
         show_hold(await herd.hold_history(reason, task=task, by=by), output)
         return 0
 
-    return talk_as_operator(ctx, work, project=name, create=True)
+    return talk_as_operator(ctx, work, project=name)
 
 
 @app.command("release", epilog=example("sandherd history release web", f"sandherd history release web --task {_TASK}"))
@@ -110,7 +111,7 @@ def release(ctx: typer.Context, name: Name, *, task: Task = None, output: Namele
     async def work(herd: "Herd") -> int:
         return show_release(name, task, released=await herd.release_history(task), output=output)
 
-    return talk_as_operator(ctx, work, project=name)
+    return talk_as_operator(ctx, work, project=name, create=True)
 
 
 @app.command("archives", epilog=example("sandherd history archives", "sandherd history archives -o json"))

@@ -43,6 +43,7 @@ from sandherd.cli.render.table import Column
 from sandherd.cli.views import send_command, show_list, show_one
 
 if TYPE_CHECKING:
+    from sandherd.client.errors import InvalidFieldError
     from sandherd.client.herd import Herd
     from sandherd.contracts.requests import SandboxView
 
@@ -169,20 +170,38 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
     from sandherd.cli import sandbox_creation
     from sandherd.cli.parse.units import limits_of
     from sandherd.cli.session import talk
+    from sandherd.client.errors import InvalidFieldError
 
-    spec = sandbox_creation.sandbox_spec(
-        runtime=runtime,
-        image=image,
-        profile=profile,
-        ttl=ttl,
-        files=file or [],
-        env=env or [],
-        secret=secret_env or [],
-        named=secret or [],
-        server=agent_server,
-    )
+    try:
+        spec = sandbox_creation.sandbox_spec(
+            runtime=runtime,
+            image=image,
+            profile=profile,
+            ttl=ttl,
+            files=file or [],
+            env=env or [],
+            secret=secret_env or [],
+            named=secret or [],
+            server=agent_server,
+        )
+    except InvalidFieldError as error:
+        return _refuse(ctx, error, ttl, project)
     work = sandbox_creation.create(spec, output, limits=limits_of(memory, cores), wait=wait, timeout=timeout)
     return talk(ctx, work, project=project, create=create, activity="creating the sandbox")
+
+
+def _refuse(ctx: typer.Context, error: "InvalidFieldError", ttl: str | None, project: str | None) -> int:
+    """Refuse an invalid field; of a lifetime the herd's maximum is named, if the herd can be reached."""
+    from sandherd.cli import sandbox_creation
+    from sandherd.cli.session import talk
+    from sandherd.client.errors import NotReachedError
+
+    if error.problem.field != "ttl_seconds" or ttl is None:
+        raise error
+    try:
+        return talk(ctx, sandbox_creation.refuse_lifetime(error, ttl), project=project, create=True)
+    except NotReachedError:
+        raise error from None
 
 
 @app.command("pause", epilog=example(f"sandherd sandboxes pause {_SANDBOX}"))
@@ -292,6 +311,8 @@ def _state_text(state: str) -> "Callable[[SandboxView], str]":
 
 
 def _row(sandbox: "SandboxView") -> list[object]:
+    from sandherd.contracts.states import SANDBOX_ENDED
+
     return [
         sandbox.sandbox,
         sandbox.state,
@@ -299,6 +320,6 @@ def _row(sandbox: "SandboxView") -> list[object]:
         sandbox.runtime,
         sandbox.profile,
         sandbox.requested_at,
-        sandbox.expires_at,
+        None if sandbox.state in SANDBOX_ENDED else sandbox.expires_at,
         sandbox.error or sandbox.reason,
     ]

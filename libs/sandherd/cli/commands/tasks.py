@@ -234,12 +234,13 @@ def retry_task(
 
 
 def _row(task: "TaskView") -> list[object]:
+    from sandherd.cli.render.details import attempts_of
     from sandherd.contracts.labels import BATCH_LABEL, NAME_LABEL
     from sandherd.contracts.states import TASK_ENDED
 
-    text = " ".join(task.text.split())
+    text, attempt = " ".join(task.text.split()), attempts_of(task)
     # Of an ended task only the attempts that it took: there is no further one.
-    attempt = task.attempt if task.state in TASK_ENDED else f"{task.attempt}/{task.max_attempts}"
+    shown = attempt if task.state in TASK_ENDED else f"{attempt}/{task.max_attempts}"
     name, batch = task.labels.get(NAME_LABEL), task.labels.get(BATCH_LABEL)
-    named, times = [task.task, task.state, name], [task.priority, attempt, task.sandbox, task.submitted_at]
+    named, times = [task.task, task.state, name], [task.priority, shown, task.sandbox, task.submitted_at]
     return [*named, *times, task.waits_for, batch, text]

@@ -22,13 +22,20 @@ def seconds(text: str, option: str) -> int:
 
 
 def at(text: str, option: str, now: datetime) -> datetime:
-    """A future time: a duration from now, or ISO 8601; without an offset it is local time."""
+    """A future time: a duration from now, or ISO 8601; without an offset it is local time. Raises `HerdError`."""
     if _SPAN.match(text):
         return now + timedelta(seconds=seconds(text, option))
     try:
-        return datetime.fromisoformat(text).astimezone(UTC)
+        found = datetime.fromisoformat(text)
+        found = found if found.tzinfo else found.astimezone()
+        moment = found.astimezone(UTC)
     except (ValueError, OverflowError):
         raise _wrong(option, text, "not a time", "use 2h, or 2026-11-20T12:00") from None
+    if moment <= now:
+        message = f"{option} {found.isoformat(' ', 'seconds')} is in the past"
+        remedy = "use a later time, or a duration from now, such as 2h"
+        raise HerdError.of(Code.INVALID_FIELD, message, field=option.removeprefix("--"), remedy=remedy)
+    return moment
 
 
 def memory_of(text: str | None) -> int | None:

@@ -55,7 +55,7 @@ def task_facts(view: TaskView, cost_micro_usd: int | None = None) -> list[Facts]
             "secrets until": view.secrets_until,
         },
         {
-            "attempt": view.attempt if view.state in TASK_ENDED else f"{view.attempt} of {view.max_attempts}",
+            "attempt": _attempt(view),
             "attempt limit": view.max_attempts if view.state in TASK_ENDED else None,
             "sandbox": view.sandbox,
             "cost": None if cost_micro_usd is None else console.money(cost_micro_usd),
@@ -104,6 +104,19 @@ def sandbox_facts(view: SandboxView) -> list[Facts]:
             "last heartbeat": view.last_heartbeat_at,
         },
     ]
+
+
+def attempts_of(view: TaskView) -> int:
+    """The number of the attempt: 0 of a task that has not started, whose first attempt is its next one."""
+    unstarted = view.attempt == 1 and view.started_at is None and view.sandbox is None
+    return 0 if unstarted else view.attempt
+
+
+def _attempt(view: TaskView) -> object:
+    attempt = attempts_of(view)
+    if view.state in TASK_ENDED:
+        return attempt or "none"
+    return f"{attempt} of {view.max_attempts}" if attempt else f"none yet, of at most {view.max_attempts}"
 
 
 def _with_kind(error: str | None, kind: str | None) -> str | None:

@@ -22,6 +22,8 @@ HEADER: Final = (
     Column("DEFAULTS", 2, cut=True),
     Column("UPDATED", 1),
 )
+_SCHEDULE: Final = "schedule "
+"""What the name of a task's submitter begins with if that is a schedule; its own name follows."""
 
 
 def show_projects(output: Format) -> Work:
@@ -50,7 +52,7 @@ def show_project(name: str, output: Format) -> Work:
         elif output is Format.NAME:
             write_text(view.project)
         else:
-            console.facts(_facts(view, costs))
+            console.facts(project_facts(view, costs))
         return 0
 
     return work
@@ -82,7 +84,9 @@ def _row(view: ProjectView, costs: Mapping[str, int]) -> list[object]:
     ]
 
 
-def _facts(view: ProjectView, costs: Mapping[str, int | None]) -> dict[str, object]:
+def project_facts(view: ProjectView, costs: Mapping[str, int | None]) -> dict[str, object]:
+    """The facts of a project, by their labels. Pure."""
+    schedules = [name for name in view.users if name.startswith(_SCHEDULE)]
     defaults = _defaults(view)
     return {
         "project": view.project,
@@ -91,7 +95,8 @@ def _facts(view: ProjectView, costs: Mapping[str, int | None]) -> dict[str, obje
         "pending": view.pending,
         **costs,
         **{f"default {name}": str(value) for name, value in defaults.items()},
-        "users": ", ".join(view.users),
+        "users": ", ".join(name for name in view.users if name not in schedules),
+        "schedules": ", ".join(name.removeprefix(_SCHEDULE) for name in schedules),
         "created_at": view.created_at,
         "updated_at": view.updated_at,
         "updated_by": view.updated_by,

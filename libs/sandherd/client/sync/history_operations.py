@@ -53,7 +53,7 @@ class SyncHistoryOperations:
     def hold_history(self, reason: str, *, task: str | None = None, by: str | None = None) -> HistoryHold:
         """Prevent the drop of the events of the connection's project, or of one of its tasks.
 
-        Takes an operator's credential.
+        Raises `HerdError` (`not_found`) for a task that is unknown and has no events. Takes an operator's credential.
         """
         return self._loop.run(lambda: self._inner.hold_history(reason, task=task, by=by))
 

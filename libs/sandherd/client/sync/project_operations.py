@@ -31,7 +31,8 @@ class SyncProjectOperations:
     def budgets(self, task: str | None = None) -> BudgetList:
         """The limits of the connection's project and its tasks, or of one task, and what was used of each.
 
-        With a connection for all projects: of all, and of the herd.
+        With a connection for all projects: of all, and of the herd. Raises `HerdError` (`not_found`) for an unknown
+        task.
         """
         return self._loop.run(lambda: self._inner.budgets(task))
 
@@ -40,7 +41,8 @@ class SyncProjectOperations:
     ) -> BudgetList:
         """Grant a task more than its budget: `cost=2usd,turns=20`, or the fields of `BudgetLimits`.
 
-        Repeated under one `name`, it is granted once.
+        Repeated under one `name`, it is granted once. Raises `HerdError` (`conflict`) for a task that is completed, or
+        has no limit of what is granted; a failed or cancelled one may use it after `retry`.
         """
         return self._loop.run(lambda: self._inner.grant_budget(task, more, name=name, by=by))
 

@@ -2,7 +2,9 @@
 
 import ipaddress
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -11,6 +13,11 @@ from sandherd.contracts.errors import Code
 
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 _PORTS: Final = {"https": 443, "http": 80}
+_NOTATIONS: Final[tuple[tuple[socket.AddressFamily, Callable[[str], bytes]], ...]] = (
+    (socket.AF_INET6, partial(socket.inet_pton, socket.AF_INET6)),
+    (socket.AF_INET, socket.inet_aton),
+)
+"""How addresses are read; `inet_aton` also reads `127.1` and `0x7f000001`, as the system's resolver does."""
 
 
 class AddressRefusedError(Exception):
@@ -59,6 +66,14 @@ def permitted(addresses: Sequence[str], *, private: bool) -> str:
     if refused is not None and not private:
         raise AddressRefusedError(f"{refused} is not a public address")
     return addresses[0]
+
+
+def literal_address(host: str) -> str | None:
+    """The address that a host is written as, in any notation that the system resolves; None for a name. Pure."""
+    for family, read in _NOTATIONS:
+        with suppress(OSError):
+            return socket.inet_ntop(family, read(host.partition("%")[0]))
+    return None
 
 
 def is_public(address: str) -> bool:

@@ -64,10 +64,18 @@ class Sender:
     """Sends webhooks to one URL. Its methods block."""
 
     def __init__(
-        self, url: SplitResult, *, private: bool, seconds: float = SECONDS, total_seconds: float = TOTAL_SECONDS
+        self,
+        url: SplitResult,
+        *,
+        private: bool,
+        seconds: float = SECONDS,
+        total_seconds: float = TOTAL_SECONDS,
+        remedy: str = "--permit-private permits others",
     ) -> None:
+        """`remedy` is added to the reason if its address is not permitted."""
         self._url = url
         self._private = private
+        self._remedy = remedy
         self._seconds = seconds
         self._total_seconds = total_seconds
         self._tls = ssl.create_default_context() if url.scheme == "https" else None
@@ -83,7 +91,7 @@ class Sender:
             ):
                 return self._exchange(connected, body, headers)
         except AddressRefusedError as error:
-            return SendResult(None, str(error))
+            return SendResult(None, f"{error}; {self._remedy}")
         except (OSError, http.client.HTTPException, ValueError) as error:
             return SendResult(None, f"{type(error).__name__}: {error}"[:200])
 

@@ -25,7 +25,7 @@ class ComparedSandbox(Statistics):
     first_event_at: Moment
     last_event_at: Moment
     seconds: Seconds
-    """Between its first and its last event."""
+    """Between its first event and its end; between its first and its last event while it has not ended."""
     lines_added: Count = 0
     lines_removed: Count = 0
 

@@ -92,7 +92,7 @@ class DirectoryContents(ContentStore):
         return str(self._directory)
 
     def _created(self, name: str) -> AbstractContextManager[NewFile]:
-        return new_file(self._directory, name)
+        return new_file(self._directory, name, private=True)
 
     def _opened(self, name: str) -> AbstractContextManager[BinaryIO]:
         check_directory(self._directory)

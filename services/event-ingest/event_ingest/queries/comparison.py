@@ -1,5 +1,6 @@
 """`comparison`: how do two sandboxes differ in what their agents did?"""
 
+from datetime import datetime
 from typing import Any, Final
 
 from event_ingest.comparisons import Side, add_rows, compare
@@ -11,6 +12,7 @@ from sandherd.contracts.events.tools import AgentFileEdited, AgentToolCompleted,
 from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.requests import AskComparison, Comparison, Usage
 from sandherd.contracts.requests.comparison import MAX_COMPARED, ComparedSandbox
+from sandherd.contracts.states import SANDBOX_ENDED
 
 _CALL: Final = AgentToolUse.type
 _EDIT: Final = AgentFileEdited.type
@@ -19,7 +21,7 @@ _ERRORS: Final = ", ".join(f"'{name}'" for name in ERRORS)
 _MAX_NAME: Final = 300
 """Maximum characters of a name that a sandbox has chosen: a reply has many."""
 _SANDBOX: Final = """
-select task, attempt, state from sandboxes where project = $1 and sandbox = $2
+select task, attempt, state, state_at from sandboxes where project = $1 and sandbox = $2
 """
 _TYPES: Final = """
 select type, count(*) as number, min(time) as first_event_at, max(time) as last_event_at
@@ -86,6 +88,12 @@ async def compare_sandboxes(connection: Connection, request: AskComparison, proj
     return compare(sides[0], sides[1], budget)
 
 
+def _end(facts: Any, last: datetime) -> datetime:
+    """When the sandbox ended, if it has: later events, such as of a refused command, are no part of its duration."""
+    ended = facts["state_at"] if facts and facts["state"] in SANDBOX_ENDED else None
+    return last if ended is None else min(last, ended)
+
+
 async def _side(connection: Connection, sandbox: str, project: str) -> Side:
     scope = (await visible_projects(connection, sandbox, project))[0], sandbox
     counted = await connection.fetch(_TYPES, *scope)
@@ -105,7 +113,7 @@ async def _side(connection: Connection, sandbox: str, project: str) -> Side:
         events=sum(types.values()),
         first_event_at=first,
         last_event_at=last,
-        seconds=(last - first).total_seconds(),
+        seconds=max(0.0, (_end(facts, last) - first).total_seconds()),
         turns=types.get(AgentTurnStarted.type, 0),
         tool_calls=types.get(_CALL, 0),
         errors=sum(types.get(name, 0) for name in ERRORS),

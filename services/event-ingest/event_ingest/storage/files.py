@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from event_ingest.storage.errors import StorageError, StorageFault, storage_errors
+from sandherd.private_files import FILE, make_directory
 
 PARTIAL: Final = ".partial"
 """The end of a file's name while it is being written."""
@@ -38,17 +39,19 @@ class NewFile:
 
 
 @contextmanager
-def new_file(directory: Path, name: str) -> Iterator[NewFile]:
+def new_file(directory: Path, name: str, *, private: bool = False) -> Iterator[NewFile]:
     """A new file below an existing directory, which has its name once the block has ended without an error.
 
-    Then it is complete and on disk. `name` may have folders, which are created.
+    Then it is complete and on disk. `name` may have folders, which are created. A `private` one is its owner's.
     """
     check_directory(directory)
     path = directory / name
     partial = path.with_name(path.name + PARTIAL)
     with storage_errors(name):
+        if private:
+            make_directory(path.parent)
         path.parent.mkdir(parents=True, exist_ok=True)
-        opened = partial.open("wb", buffering=0)
+        opened = open(partial, "wb", buffering=0, opener=_private if private else None)  # noqa: SIM115  # opener
     try:
         with opened:
             yield NewFile(opened, name)
@@ -68,6 +71,10 @@ def check_directory(directory: Path) -> None:
     """Raises `StorageError` if it does not exist."""
     if not directory.is_dir():
         raise StorageError(StorageFault.UNREACHABLE, f"{directory} is not an existing directory")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, FILE)
 
 
 def _sync(folder: Path) -> None:

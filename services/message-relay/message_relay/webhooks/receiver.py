@@ -6,11 +6,12 @@ from collections.abc import Collection
 from typing import Final
 
 from sandherd.client.errors import HerdError
-from sandherd.client.webhooks.addresses import checked_url
+from sandherd.client.webhooks.addresses import checked_url, is_public, literal_address
 from sandherd.client.webhooks.sender import TOTAL_SECONDS, Sender, SendResult
 from sandherd.contracts.errors import Code, ContractError
 
 _REMEDY: Final = "use https and a public address, or have an operator name the host in SANDHERD_WEBHOOK_HOSTS"
+_HOSTS: Final = "an operator can name the host in SANDHERD_WEBHOOK_HOSTS"
 
 
 class Receiver:
@@ -21,10 +22,11 @@ class Receiver:
         host = checked_host(url)
         private = host in hosts
         try:
-            self._sender = Sender(checked_url(url, private=private), private=private, total_seconds=total_seconds)
+            parts = checked_url(url, private=private)
         except HerdError as error:
             problem = error.problem
             raise ContractError(problem.code, problem.message, field="url", remedy=_REMEDY) from error
+        self._sender = Sender(parts, private=private, total_seconds=total_seconds, remedy=_HOSTS)
 
     async def send(self, body: bytes, headers: dict[str, str]) -> SendResult:
         """Send it once.
@@ -46,6 +48,19 @@ class Receiver:
 
         threading.Thread(target=work, name="webhook", daemon=True).start()
         return await result
+
+
+def check_new_url(url: str, hosts: Collection[str]) -> None:
+    """Raise `ContractError` for a URL that a new webhook can't have, also if its host is an address that is refused.
+
+    The addresses of a name are checked before each request: they change.
+    """
+    Receiver(url, hosts)
+    host = checked_host(url)
+    address = literal_address(host)
+    if address is not None and host not in hosts and not is_public(address):
+        text = f"the URL can't be used: {address} is not a public address"
+        raise ContractError(Code.INVALID_FIELD, text, field="url", remedy=_REMEDY)
 
 
 def checked_host(url: str) -> str:

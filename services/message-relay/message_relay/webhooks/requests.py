@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from message_relay.webhooks.receiver import Receiver
+from message_relay.webhooks.receiver import Receiver, check_new_url
 from message_relay.webhooks.record import WebhookRecord, resumed, rotated, signing
 from message_relay.webhooks.rules import shown
 from message_relay.webhooks.secrets import WebhookSecretClient
@@ -78,7 +78,7 @@ class WebhookRequestHandler:
     async def create(self, incoming: IncomingRequest[CreateWebhook]) -> WebhookWithSecret:
         """Create a webhook. Its record is first, so that of two of one name only one has its secret created."""
         project, request, now = _one(incoming.project), incoming.request, datetime.now(UTC)
-        Receiver(request.url, self._hosts)
+        check_new_url(request.url, self._hosts)
         types = tuple(chosen_types(request.types))
         await self._check_limit(project)
         record = WebhookRecord(

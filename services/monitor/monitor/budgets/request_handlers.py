@@ -87,8 +87,7 @@ class BudgetRequestHandler:
             ledger = with_grant(held.value, request.grant, request.more)
             if ledger is held.value:
                 return BudgetList(budgets=self._of_task(project, request.task, now))
-            if len(ledger.grants) > MAX_GRANTS:
-                raise _granted_often(request.task)
+            self._check_grant(held.value, ledger, request)
             if await self._write(ledger, held.revision):
                 break
             now = await self._catch_up()
@@ -98,6 +97,16 @@ class BudgetRequestHandler:
         await self._messages.publish_granted(project, latest.sandbox if latest else FLEET, request, now)
         await self._catch_up()
         return BudgetList(budgets=self._of_task(project, request.task, now))
+
+    def _check_grant(self, before: TaskLedger, after: TaskLedger, request: GrantBudget) -> None:
+        """Raise `ContractError` for a grant too many, and for one of what the task has no limit of."""
+        unlimited = [one.kind for one in self._book.limits_of_task(before) if one.limit is None]
+        kinds = [kind for kind in unlimited if request.more.of(kind)]
+        if kinds:
+            text = f"task {request.task} has no limit of {', '.join(kinds)}: a grant would change nothing"
+            raise ContractError(Code.CONFLICT, text, field="more", remedy="grant more of what it has a limit of")
+        if len(after.grants) > MAX_GRANTS:
+            raise _granted_often(request.task)
 
     async def set(self, incoming: IncomingRequest[SetBudget]) -> BudgetList:
         """Set the limits of a project, or of the herd."""

@@ -58,6 +58,7 @@ const report = {
     project: "demo",
     needs: [
       { sandbox: "sbx-1", reason: "paused", since: "2026-11-20T12:00:00Z", approval_id: "a-1" },
+      { sandbox: "sbx-1", reason: "waiting", since: "2026-11-20T12:00:00Z" },
       { sandbox: "sbx-2", reason: "waiting", since: "2026-11-20T12:00:00Z" },
     ],
     interventions: [{ sandbox: "sbx-3", findings: ["loop"], interventions: 1 }, { sandbox: "sbx-4", findings: [] }],

@@ -43,6 +43,8 @@ export function needsOf(overview: ProjectOverview | null, report: MonitorReport 
       const kind = need.reason;
       // An approval that the monitor requested is one of the approvals already.
       if (need.approval_id && overview?.needs.some((other) => other.approval_id === need.approval_id)) continue;
+      // A sandbox that waits because of its approval has one need.
+      if (kind === "waiting" && overview?.needs.some((other) => other.kind === "approval" && other.sandbox === need.sandbox)) continue;
       add({ kind, task: need.task ?? null, sandbox: need.sandbox ?? null, since: need.since, text: "" });
     }
     for (const steered of project.interventions ?? []) {

@@ -1,7 +1,11 @@
 import { describe, expect, it } from "vitest";
-import { duration, exact, line, money, plain, relative, safeLink, size } from "./format";
+import { counted, duration, exact, line, money, plain, relative, safeLink, size } from "./format";
 
 describe("values as text", () => {
+  it("has a noun in the singular for one thing", () => {
+    expect([counted(0, "file"), counted(1, "file"), counted(2000, "row")]).toEqual(["0 files", "1 file", "2,000 rows"]);
+  });
+
   it("has at most two units", () => {
     expect([0, 59, 60, 7505, 90_000].map(duration)).toEqual(["0 s", "59 s", "1 min", "2 h 5 min", "1 d 1 h"]);
     expect([1000, 61_000, -3_600_000].map((past) => relative(0, past))).toEqual(["now", "1 min ago", "in 1 h"]);

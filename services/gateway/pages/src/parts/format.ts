@@ -47,6 +47,11 @@ export function count(value: number): string {
   return value.toLocaleString("en");
 }
 
+/** A number of things: `1 file`, `2 files`. */
+export function counted(value: number, noun: string): string {
+  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
 /** A size in bytes, in units of 1,024. */
 export function size(bytes: number): string {
   if (bytes < 1024) return `${bytes} B`;

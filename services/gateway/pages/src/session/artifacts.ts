@@ -1,6 +1,7 @@
 /** The complete values of events, which are stored as artifacts when they are large. */
 
 import { address, ApiError, path } from "../api/client";
+import { line, size } from "../parts/format";
 
 export interface Artifact {
   artifact: string;
@@ -34,6 +35,21 @@ export function artifactsOf(data: Record<string, unknown>): [string, Artifact][]
   const listed = Object.entries((data["artifacts"] as Record<string, unknown> | null | undefined) ?? {});
   const own = Object.entries(data).filter(([name]) => name !== "artifacts");
   return [...listed, ...own].filter((pair): pair is [string, Artifact] => isArtifact(pair[1]));
+}
+
+/** Whether a text is a diff with lines: in place of one, a worker states why there is none. */
+export function isDiff(text: string): boolean {
+  return /^@@ (?!-0,0 \+0,0 )/m.test(text);
+}
+
+/** Why an edit is shown without a diff; empty if it has one. */
+export function noteOf(text: string, binary: boolean): string {
+  if (isDiff(text)) return "";
+  if (text.includes("\n@@ -0,0 +0,0 @@")) return "The file is empty";
+  const unread = /^not read: (\d+) bytes$/.exec(text.trim());
+  if (unread) return `Too large for a diff: ${size(Number(unread[1]))}`;
+  if (binary) return "A binary file: its content is not shown";
+  return text.trim() ? `No diff: ${line(text)}` : "No diff is stored of this edit";
 }
 
 /** The diff of an event about an edit: complete where it can be had. */

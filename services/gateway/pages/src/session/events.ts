@@ -3,6 +3,7 @@
 import type { Envelope } from "../api/live";
 import { line, plain } from "../parts/format";
 import type { Tone } from "../parts/states";
+import { bare } from "../parts/terminal";
 
 /** An event as lists have it. */
 export interface StoredEvent {
@@ -249,6 +250,11 @@ const QUIET = new Set([
   "agent.usage",
 ]);
 
+/** A text as a terminal would show it: output of programs has escape sequences. */
+function shownText(text: string): string {
+  return /[\u001b\r]/.test(text) ? text.split("\n").map(bare).join("\n") : plain(text);
+}
+
 /** What an event adds to the timeline, or null if it has no row there. */
 export function pieceOf(event: StoredEvent): Piece | null {
   const { type, data: found } = event.envelope;
@@ -263,7 +269,7 @@ export function pieceOf(event: StoredEvent): Piece | null {
     nested: typeof data["parent_tool_use_id"] === "string",
     ...read,
     title: line(read.title ?? "", 2 * TITLE),
-    text: plain(read.text ?? ""),
+    text: shownText(read.text ?? ""),
     state: line(read.state ?? "", 40),
   };
 }

@@ -16,6 +16,9 @@ it("finds an event by its position and by its id, and knows whether it is earlie
   timeline.append([event(15, "agent.heartbeat")]);
   expect(["12", "13", "15", id(14)].map((wanted) => placeOf(timeline.rows, wanted))).toEqual([1, 1, 2, 2]);
   expect(["9", "10", "x", id(14)].map((wanted) => isEarlier(timeline, wanted))).toEqual([true, false, true, false]);
+  const asked = event(16, "agent.approval_requested");
+  timeline.append([{ ...asked, envelope: { ...asked.envelope, data: { approval_id: "appr-1", tool: "Bash" } } }]);
+  expect([placeOf(timeline.rows, "appr-1"), isEarlier(timeline, "appr-1"), isEarlier(timeline, "appr-2")]).toEqual([3, false, true]);
   timeline.prepend([{ ...event(2), envelope: { ...event(2).envelope, time: new Date(start - 3_600_000).toISOString() } }]);
   expect(isEarlier(timeline, id(3))).toBe(false);
 });

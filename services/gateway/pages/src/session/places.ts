@@ -5,10 +5,11 @@ import type { Row, Timeline } from "./timeline";
 /** How much later than its id an event may be stored, in milliseconds. */
 const LATE = 60_000;
 
-/** The row with the event; without such a row that before its position; -1 if it is not among them. */
+/** The row with the event, or of the approval with this name; without such a row that before its position; -1 if it is not among them. */
 export function placeOf(rows: readonly Row[], wanted: string): number {
   const sequence = sequenceOf(wanted);
-  const exact = rows.findIndex((row) => row.refs.some((ref) => (sequence > 0 ? ref.sequence === sequence : ref.id === wanted)));
+  const group = `approval ${wanted}`;
+  const exact = rows.findIndex((row) => row.key === group || row.refs.some((ref) => (sequence > 0 ? ref.sequence === sequence : ref.id === wanted)));
   return exact >= 0 || sequence === 0 ? exact : rows.findLastIndex((row) => row.base <= sequence);
 }
 

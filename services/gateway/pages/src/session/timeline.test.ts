@@ -53,6 +53,12 @@ describe("the timeline of a session", () => {
     expect(timeline.rows.map((row) => row.base)).toEqual(timeline.rows.map((row) => row.base).sort((a, b) => a - b));
   });
 
+  it("shows output in a row as a terminal would", () => {
+    const output = "\u001b[32mok\u001b[0m one\n10 %\r100 %\n";
+    const piece = pieceOf({ stream_sequence: 1, envelope: { id: "1", type: "agent.completed", source: "/s", time: "2026-11-29T10:00:00Z", data: { final_output: output } } });
+    expect(piece?.text).toBe("ok one\n100 %\n");
+  });
+
   it("has a row with a title for the example of every type of event that is shown", () => {
     const folder = new URL("libs/sandherd/contracts/golden/v1/events/", ROOT);
     for (const file of readdirSync(folder)) {
