@@ -5,7 +5,7 @@ from typing import Final
 
 _STORES: Final = ("nats", "nats-1", "nats-2", "nats-3")
 _ROOT_KEY: Final = Path("identity") / "root" / "operator.nk"
-_OF_HERD: Final = (*_STORES, "postgres", "creds")
+_OF_HERD: Final = (*_STORES, "postgres", "artifacts", "creds")
 
 
 def lost_identity(home: Path) -> str | None:
