@@ -51,7 +51,6 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "monitor.md": rules_page.monitor,
 }
 BLOCKS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
-    "README.md": {"subjects": pages.subject_table},
     "docs/wire.md": {"commands": pages.command_table},
     "docs/architecture.md": architecture_diagrams.BLOCKS,
     "docs/conductor.md": {

@@ -220,10 +220,10 @@ def retry_task(
     """
     from sandherd.cli.names import with_name
     from sandherd.cli.parse.secret_input import retry_with_secrets
-    from sandherd.cli.parse.task_spec import variables
+    from sandherd.cli.parse.task_spec import secret_variables
     from sandherd.cli.views import show_change
 
-    values = variables(secret_env or [], os.environ)
+    values = secret_variables(secret_env or [], os.environ)
     return show_change(
         ctx,
         with_name(task, "task", lambda herd, name: retry_with_secrets(herd, name, values)),

@@ -23,6 +23,7 @@ import yaml
 from sandherd.client.argument_lists import argument_list
 from sandherd.client.errors import HerdError, checked_name, made
 from sandherd.client.repositories.source import RepositorySource
+from sandherd.client.secret_values import check_secret_values
 from sandherd.client.tasks.batch_inputs import inputs_of
 from sandherd.client.tasks.batch_repository import repository_of
 from sandherd.client.tasks.matrix import expanded
@@ -184,7 +185,10 @@ def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str], 
             fields["harness"] = {"kind": "command", "argv": argument_list(entry["argv"])}
         fields["labels"] = own_labels(fields.get("labels")) | _reserved(label, batch)
         repository, earlier = repository_of(fields, folder), _earlier(fields)
-        return BatchTask(label, tasks[label], made(TaskSpec, **fields), earlier, repository)
+        spec = made(TaskSpec, **fields)
+        if spec.sealed is None:
+            check_secret_values({name: spec.env[name] for name in spec.secret_env})
+        return BatchTask(label, tasks[label], spec, earlier, repository)
     except HerdError as error:
         problem = error.problem.model_copy(update={"message": f"{label}: {error.problem.message}", "remedy": _SEE})
         raise HerdError(problem) from None
