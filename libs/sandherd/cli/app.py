@@ -122,7 +122,8 @@ def place(
             "--home",
             metavar="DIR",
             parser=_path,
-            help="The local stack's directory [default: SANDHERD_HOME, else sandherd in XDG_DATA_HOME or ~/.local/share].",
+            help="The local stack's directory [default: SANDHERD_HOME, else sandherd in XDG_DATA_HOME or "
+            "~/.local/share].",
         ),
     ] = None,
     config_file: Annotated[

@@ -32,7 +32,7 @@ _DIFF_COMMAND: Final = "sandherd branches diff"
 
 
 async def conclude(herd: Herd, task: str, output: Format) -> None:
-    """Wait until the branch of an ended task is saved, and show it. As JSON, which has events only, and as names, nothing is."""
+    """Wait until the branch of an ended task is saved, and show it as text; as JSON there are only events."""
     with Activity("saving the branch"):
         try:
             view = await _settled(herd, task)

@@ -13,8 +13,8 @@ def check_secret_values(values: Mapping[str, str]) -> None:
     if short:
         raise HerdError.of(
             Code.INVALID_FIELD,
-            f"the value of {short[0]} has fewer than {MIN_SECRET_LENGTH} characters, which any text may contain: it can't "
-            "be kept out of events",
+            f"the value of {short[0]} has fewer than {MIN_SECRET_LENGTH} characters, which any text may contain: "
+            "it can't be kept out of events",
             field="secret_env",
             remedy="use a longer secret; if the value is none, give it as an ordinary variable (--env, `env`)",
         )
