@@ -26,6 +26,7 @@ import runtimes_page
 import sizing_page
 import sql_page
 import sync_client
+import task_files_page
 import telemetry_page
 
 from gateway.application import document as api_document
@@ -42,6 +43,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "commands.md": commands_page.commands,
     "herd.md": herd_page.herd,
     "harnesses.md": harnesses_page.harnesses,
+    "task-files.md": task_files_page.task_files,
     "runtimes.md": runtimes_page.runtimes,
     "configuration.md": pages.configuration,
     "telemetry.md": telemetry_page.telemetry,

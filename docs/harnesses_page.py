@@ -136,7 +136,7 @@ def harnesses() -> str:
         "A harness does a task in its sandbox: any program, or an agent with a model.\n"
         "`sandherd run --harness KIND` selects it; `--set FIELD=VALUE` sets any field below; `--ask` names tools that\n"
         "need an approval, and `--deny` tools that the agent may not use.\n"
-        "In a file of tasks, the block `harness` has the same fields.\n"
+        "In a [file of tasks](task-files.md), the block `harness` has the same fields.\n"
         "Without a program and a kind, it is the default of the [project](scheduling.md#projects), kind `default`.\n"
         "Other distributions can add kinds: [plugins.md](plugins.md).\n",
         *_abilities(),

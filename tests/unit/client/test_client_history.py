@@ -119,8 +119,9 @@ def test_output_of_a_program_is_played_once() -> None:
     """It is also the result of its call, and the end of the attempt: of these only the kind is shown."""
     output = [OutputChunk(stream_sequence=1, time=NOW, text="hi\r\nthere\r\n")]
     entries = [
-        TranscriptEntry(stream_sequence=2 + at, time=NOW, kind=kind, text=text)
-        for at, (kind, text) in enumerate([("result", "hi\nthere"), ("end", "hi\nthere"), ("result", "more")])
+        TranscriptEntry(stream_sequence=2, time=NOW, kind="result", text="hi\nthere"),
+        TranscriptEntry(stream_sequence=3, time=NOW, kind="end", text="hi\nthere"),
+        TranscriptEntry(stream_sequence=4, time=NOW, kind="result", text="more"),
     ]
     played = [one.text for one in without_repetitions(scenes(output, entries))]
     assert played == ["hi\r\nthere\r\n", "[result]\n", "[end]\n", "[result]\nmore\n"]

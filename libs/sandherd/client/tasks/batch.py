@@ -35,11 +35,11 @@ from sandherd.contracts.labels import BATCH_LABEL, LABEL_VALUE_PATTERN, NAME_LAB
 from sandherd.contracts.names import BATCH_PREFIX, new_name
 
 MAX_TASKS: Final = 10_000
-_SEE: Final = "see `sandherd tasks submit --help`"
+_SEE: Final = "see docs/task-files.md, which shows every field, and `sandherd tasks submit --help`"
 _LABEL: Final = re.compile(LABEL_VALUE_PATTERN)
 _OWN_FIELDS: Final = frozenset({"name", "task", "after", "argv"})
 """Fields that only a file has."""
-_INTERNAL: Final = frozenset({"sealed", "work"})
+INTERNAL: Final = frozenset({"sealed", "work"})
 """Fields of a spec that only clients set."""
 _HINTS: Final = {
     "memory": "write `limits: {memory_mb: 4096}`",
@@ -199,8 +199,9 @@ def _check_fields(label: str, fields: Mapping[str, Any]) -> None:
     unknown = next((name for name in fields if name not in TaskSpec.model_fields), None)
     if unknown is None:
         return
-    usual = f"use some of: {', '.join(sorted([*_OWN_FIELDS, *TaskSpec.model_fields.keys() - _INTERNAL]))}"
-    raise _error(f"{label}: {unknown} is not a field of a task", str(unknown), _HINTS.get(unknown, usual))
+    usual = f"use some of: {', '.join(sorted([*_OWN_FIELDS, *TaskSpec.model_fields.keys() - INTERNAL]))}"
+    remedy = _HINTS.get(unknown, f"{usual}; {_SEE}")
+    raise _error(f"{label}: {unknown} is not a field of a task", str(unknown), remedy)
 
 
 def labelled(tasks: Sequence[BatchTask], labels: Mapping[str, str]) -> list[BatchTask]:
