@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sandherd.cli.commands.backup import _in_words
+from sandherd.cli.commands.backup import _restored_rows
 from sandherd.cli.commands.schedules import _show as show_schedule
 from sandherd.cli.commands.stack import _remarks
 from sandherd.cli.options import Format
@@ -95,7 +95,7 @@ def test_status_shows_what_is_not_ok() -> None:
 def test_restored_streams_without_messages_are_named_alike() -> None:
     """`empty`, unless the broker had the stream already; JSON has the states as they are."""
     done = [("EVENTS", "5 messages"), ("DEAD", "0 messages"), ("KV_tokens", "as it was")]
-    assert [state for _, state in _in_words(done)] == ["5 messages", "empty", "as it was"]
+    assert [state for _, state in _restored_rows(done)] == ["5 messages", "empty", "as it was"]
 
 
 def test_start_of_a_sandbox_without_a_task_says_so() -> None:
@@ -118,7 +118,7 @@ def test_line_of_a_log_that_is_json_is_a_record() -> None:
     assert _record("[1] 2026/11/20 [INF] Server is ready") == _record("[1]") == {}
 
 
-def test_schedule_is_shown_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_schedule_is_shown_restored_rows(capsys: pytest.CaptureFixture[str]) -> None:
     """Labels without underscores, durations with a unit, and all values in one column."""
     view = ScheduleView(
         project="web", name="nightly", cron="0 3 * * *", time_zone="UTC", overlap="skip", catch_up_seconds=300,

@@ -55,7 +55,7 @@ def test_invalid_input_file_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("item", ["FOO=ab", "FOO", "FOO="])
-def test_secret_that_events_can_not_be_kept_free_of_is_refused(item: str) -> None:
+def test_secret_that_is_too_short_to_be_redacted_is_refused(item: str) -> None:
     """A value of fewer than four characters, as for `secrets set`; the error does not have it."""
     with pytest.raises(HerdError, match="FOO has fewer than 4 characters") as raised:
         secret_variables([item], {"FOO": "xyz"})

@@ -93,7 +93,7 @@ def restore(
         else:
             keys = identity or context.home / "identity"
             done = asyncio.run(restore_streams(context, keys, directory, replicas, on_step=activity.step))
-    _show(output, done if output.is_json else _in_words(done))
+    _show(output, done if output.is_json else _restored_rows(done))
     return 0
 
 
@@ -132,7 +132,7 @@ def _context_of(ctx: typer.Context) -> "Context":
     return where(ctx)
 
 
-def _in_words(done: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def _restored_rows(done: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """The states of streams in words for users."""
     return [(name, "empty" if state == _NONE else state) for name, state in done]
 

@@ -76,8 +76,8 @@ def _with_values(
     columns: Sequence[Column], rows: Sequence[Sequence[str]]
 ) -> tuple[list[Column], Sequence[Sequence[str]]]:
     """The first column, and those with a value in any row."""
-    kept = [at for at in range(len(columns)) if not at or any(row[at] not in _EMPTY for row in rows)]
-    return [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
+    used = [at for at in range(len(columns)) if not at or any(row[at] not in _EMPTY for row in rows)]
+    return [columns[at] for at in used], [[row[at] for at in used] for row in rows]
 
 
 def _spilled(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> list[int]:
