@@ -26,6 +26,7 @@ import runtimes_page
 import sizing_page
 import sql_page
 import sync_client
+import task_files_page
 import telemetry_page
 
 from gateway.application import document as api_document
@@ -42,6 +43,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "commands.md": commands_page.commands,
     "herd.md": herd_page.herd,
     "harnesses.md": harnesses_page.harnesses,
+    "task-files.md": task_files_page.task_files,
     "runtimes.md": runtimes_page.runtimes,
     "configuration.md": pages.configuration,
     "telemetry.md": telemetry_page.telemetry,
@@ -51,7 +53,6 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "monitor.md": rules_page.monitor,
 }
 BLOCKS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
-    "README.md": {"subjects": pages.subject_table},
     "docs/wire.md": {"commands": pages.command_table},
     "docs/architecture.md": architecture_diagrams.BLOCKS,
     "docs/conductor.md": {

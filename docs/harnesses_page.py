@@ -33,7 +33,10 @@ For a model that litellm has no prices for the cost is 0, unless `LLM_INPUT_COST
 `LLM_OUTPUT_COST_PER_TOKEN` set them. A request to a busy server is tried five times, over about two minutes;
 `LLM_NUM_RETRIES` sets how often. A start takes seconds of a core: the SDK is large.""",
     "acp": """The agent's program has to be visible in its sandbox: from the system, the work tree, or, for an agent
-written with the protocol's Python library, run by `/sandbox/toolchains/acp/bin/python`.""",
+written with the protocol's Python library, run by `/sandbox/toolchains/acp/bin/python`.
+The agent does not get the reason of a denied approval (`approvals deny --reason`): the protocol's answer is the id of
+an option, without a text. Only the error of a file access that Sandherd does for the agent has it. Send the agent a
+message instead (`sandherd send`).""",
 }
 """Notes on each kind."""
 _MESSAGES = """## Messages
@@ -133,7 +136,7 @@ def harnesses() -> str:
         "A harness does a task in its sandbox: any program, or an agent with a model.\n"
         "`sandherd run --harness KIND` selects it; `--set FIELD=VALUE` sets any field below; `--ask` names tools that\n"
         "need an approval, and `--deny` tools that the agent may not use.\n"
-        "In a file of tasks, the block `harness` has the same fields.\n"
+        "In a [file of tasks](task-files.md), the block `harness` has the same fields.\n"
         "Without a program and a kind, it is the default of the [project](scheduling.md#projects), kind `default`.\n"
         "Other distributions can add kinds: [plugins.md](plugins.md).\n",
         *_abilities(),

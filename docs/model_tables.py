@@ -4,7 +4,7 @@ import ast
 import dataclasses
 import inspect
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import pairwise
 from textwrap import dedent
@@ -51,7 +51,7 @@ def tables(models: Sequence[type[Any]]) -> Iterator[str]:
         model = waiting.pop(0)
         yield f"### {model.__name__}"
         yield inspect.cleandoc(model.__doc__ or "")
-        yield _values(model) if issubclass(model, Enum) else table(HEAD, _rows(model))
+        yield _values(model) if issubclass(model, Enum) else table(HEAD, rows(model))
         for one in sorted(_referred(model) - shown, key=lambda one: one.__name__):
             waiting.append(one)
             shown.add(one)
@@ -61,9 +61,12 @@ def _values(kind: type[Enum]) -> str:
     return ", ".join(code(one.value) for one in kind)
 
 
-def _rows(model: type[Any]) -> Iterator[tuple[str, ...]]:
+def rows(model: type[Any], without: Collection[str] = ()) -> Iterator[tuple[str, ...]]:
+    """A row of each field of a model."""
     meanings = _docstrings(model)
     for name, (annotation, default) in _fields(model).items():
+        if name in without:
+            continue
         meaning = meanings.get(name) or _USUAL.get(name, EMPTY)
         yield code(name), type_text(annotation), default, meaning
 

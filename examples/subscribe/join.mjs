@@ -17,8 +17,6 @@ const STATES = {
   "task.cancelled": "cancelled",
 };
 const ENDS = new Set(["completed", "failed", "cancelled"]);
-// How far before the end of the history the subscription begins: event-ingest stores some events at the same time.
-const OVERLAP = 10_000;
 
 // What follows from the events so far.
 class Fold {
@@ -57,14 +55,16 @@ class Fold {
   }
 }
 
-// Every stored event, oldest first, page by page.
-async function* history(connection, project) {
-  let cursor;
+// Apply every stored event, page by page. Returns the sequence of the stream up to which all events are among them.
+async function readHistory(connection, project) {
+  let cursor, through;
   do {
     const page = await ask(connection, "events", project, { limit: 500, ...(cursor && { cursor }) });
-    yield* page.events;
+    for (const stored of page.events) fold.add(stored.envelope);
+    through ??= page.stored_through ?? 0; // only in the first page, and only if the broker replied
     cursor = page.events.length ? page.next_cursor : undefined;
   } while (cursor);
+  return through;
 }
 
 const [project, name, task] = process.argv.slice(2);
@@ -82,12 +82,8 @@ function ended() {
 }
 
 const connection = await open();
-let last = 0;
-for await (const stored of history(connection, project)) {
-  fold.add(stored.envelope);
-  last = Math.max(last, stored.stream_sequence);
-}
-const consumer = await subscribe(connection, project, name, Math.max(1, last - OVERLAP));
+const through = await readHistory(connection, project);
+const consumer = await subscribe(connection, project, name, through + 1);
 try {
   if (!ended()) {
     for await (const message of await consumer.consume({ max_messages: 32, abort_on_missing_resource: true })) {

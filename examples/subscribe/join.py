@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sandherd.client import Context, Herd
+from sandherd.contracts.requests import AskEvents
 from sandherd.telemetry import logs
 
 STATES: Final = {
@@ -31,8 +32,6 @@ STATES: Final = {
     "sandbox.failed": "failed",
 }
 ENDS: Final = {"task.completed", "task.failed", "task.cancelled"}
-OVERLAP: Final = 10_000
-"""How far before the end of the history the subscription begins: event-ingest stores some events at the same time."""
 
 
 class Fold:
@@ -65,12 +64,13 @@ class Fold:
 
 async def join(project: str, name: str, task: str) -> Fold:
     """The states once the task has ended."""
-    fold, last = Fold(), 0
+    fold = Fold()
     async with Herd.connect(Context.resolve(project=project)) as herd:
+        # Every event up to this number is in the history that is read next; None: the broker did not reply.
+        through = (await herd.connection.request(AskEvents(limit=1))).stored_through
         async for stored in herd.events():
             fold.add(stored.envelope)
-            last = max(last, stored.stream_sequence)
-        await herd.subscribe(name, start=max(1, last - OVERLAP))
+        await herd.subscribe(name, start=(through or 0) + 1)
         async with herd.receive(name) as events:
             async for received in events:
                 fold.add(received.event.model_dump(mode="json"))

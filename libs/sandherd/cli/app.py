@@ -117,7 +117,14 @@ def place(
         Path | None, typer.Option("--credentials", metavar="FILE", parser=_path, help="A NATS .creds file.")
     ] = None,
     home: Annotated[
-        Path | None, typer.Option("--home", metavar="DIR", parser=_path, help="The local stack's directory.")
+        Path | None,
+        typer.Option(
+            "--home",
+            metavar="DIR",
+            parser=_path,
+            help="The local stack's directory [default: SANDHERD_HOME, else sandherd in XDG_DATA_HOME or "
+            "~/.local/share].",
+        ),
     ] = None,
     config_file: Annotated[
         Path | None,

@@ -32,7 +32,7 @@ _DIFF_COMMAND: Final = "sandherd branches diff"
 
 
 async def conclude(herd: Herd, task: str, output: Format) -> None:
-    """Wait until the branch of an ended task is saved, and show it. Nothing is shown as JSON, which has events only."""
+    """Wait until the branch of an ended task is saved, and show it as text; as JSON there are only events."""
     with Activity("saving the branch"):
         try:
             view = await _settled(herd, task)
@@ -40,7 +40,7 @@ async def conclude(herd: Herd, task: str, output: Format) -> None:
             if error.problem.code is not Code.NOT_FOUND:
                 complain(f"the branch of {task} is not known: {error.line}")
             return
-    if not output.is_json:
+    if output.is_text:
         _show_summary(view)
 
 

@@ -25,6 +25,11 @@ class Format(StrEnum):
         return self in {Format.JSON, Format.JSONL}
 
     @property
+    def is_text(self) -> bool:
+        """Whether it is for users, and not only for programs."""
+        return self in {Format.TABLE, Format.WIDE}
+
+    @property
     def shows_truncation(self) -> bool:
         """Whether the output itself has a field which shows that there are more items."""
         return self is Format.JSON
@@ -121,7 +126,13 @@ NamelessOutput = Annotated[
 ]
 """Of commands whose output has no names."""
 Project = Annotated[
-    str | None, typer.Option("--project", help="Project to use.", metavar="NAME", autocompletion=project_names)
+    str | None,
+    typer.Option(
+        "--project",
+        help="Project to use [default: SANDHERD_PROJECT, else that of the settings file or context, else default].",
+        metavar="NAME",
+        autocompletion=project_names,
+    ),
 ]
 CreateProject = Annotated[
     bool, typer.Option("--create", help="Begin the project that --project names, if there is none of that name yet.")
@@ -212,7 +223,8 @@ SecretEnv = Annotated[
     typer.Option(
         "--secret-env",
         metavar="K=V",
-        help="Environment variable kept out of events; K alone copies the value from your environment.",
+        help="Environment variable kept out of events, of 4 or more characters; K alone copies the value from your "
+        "environment.",
     ),
 ]
 Secrets = Annotated[

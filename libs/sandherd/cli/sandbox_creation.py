@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandherd.cli.options import Format
-from sandherd.cli.parse.task_spec import read_files, references, variables
+from sandherd.cli.parse.task_spec import read_files, references, secret_variables, variables
 from sandherd.cli.parse.units import seconds
 from sandherd.cli.render import console
 from sandherd.cli.session import Work
@@ -35,7 +35,7 @@ def sandbox_spec(  # noqa: PLR0913  # one parameter per option
     server: bool,
 ) -> SandboxSpec:
     """The sandbox spec from command-line options. Raises `HerdError` naming the invalid field."""
-    secrets = variables(secret, os.environ)
+    secrets = secret_variables(secret, os.environ)
     fields: dict[str, Any] = {
         "runtime": runtime,
         "image": image,

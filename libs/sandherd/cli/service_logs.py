@@ -1,8 +1,10 @@
 """Shows the log of a part of the local stack; for another herd, an error that names what shows it there."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from sandherd.cli.options import Format
 from sandherd.cli.render.console import line
@@ -37,10 +39,18 @@ async def show(context: Context, service: str, output: Format, *, follow: bool, 
         )
     async for text in _lines(stack.PartLog(home, service), lines, follow=follow):
         if output.is_json:
-            line({"service": service, "line": text})
+            line({"service": service, "line": text} | _record(text))
         else:
             write_text(text, flush=follow)
     return 0
+
+
+def _record(text: str) -> dict[str, Any]:
+    """The fields of a line that is a JSON document, as those of all parts but the broker and the database."""
+    with suppress(ValueError, RecursionError):
+        if isinstance(found := json.loads(text), dict):
+            return {"record": found}
+    return {}
 
 
 def _check_local(context: Context, own_url: str | None, names: list[str]) -> None:

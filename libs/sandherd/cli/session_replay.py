@@ -12,7 +12,7 @@ from sandherd.cli.session import Work
 from sandherd.cli.stderr import complain
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
-from sandherd.client.replay import Scene, cast_lines, pauses, scenes
+from sandherd.client.replay import Scene, cast_lines, pauses, scenes, without_repetitions
 from sandherd.client.terminal_text import visible, write_output, write_text
 from sandherd.contracts.errors import Code
 
@@ -51,7 +51,7 @@ async def _scenes(herd: Herd, sandbox: str) -> list[Scene]:
 
 async def _play(shown: list[Scene], speed: float) -> None:
     colours = console.Paint.for_screen().on
-    for pause, one in pauses(shown, speed=speed):
+    for pause, one in pauses(without_repetitions(shown), speed=speed):
         await asyncio.sleep(pause)
         if one.kind == "output":
             write_output(one.text, colours=colours)

@@ -139,7 +139,8 @@ async def _run_to_the_end(herd: Herd, name: str, task: TaskSpec, output: Format,
         if not again:
             await herd.submit(task, task=name)
         if not output.is_json:
-            write_text(f"{paint(name, 'bold')}  {shortened(task.text, 80)}", flush=True)
+            head = f"{paint(name, 'bold')}  {shortened(task.text, 80)}"
+            write_text(head if output.is_text else name, flush=True)
         try:
             await run_until_first(screen.follow(following, notices.received), notices.run())
         except asyncio.CancelledError:

@@ -22,6 +22,7 @@ REMEDY_COMMANDS: Final = {
     "list the secrets": "secrets list",
     "list the tasks": "tasks list",
     "list the tokens": "tokens list",
+    "list the webhooks": "webhooks list",
     "open another pull request of branch NAME": "branches pr NAME",
     "read the output of the agent of NAME": "logs NAME",
     "read the trajectory of NAME": "trajectory NAME",

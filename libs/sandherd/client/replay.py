@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -11,6 +11,8 @@ from sandherd.contracts.requests import OutputChunk, TranscriptEntry
 
 WIDTH: Final = 100
 HEIGHT: Final = 30
+_ENDS: Final = ("[result", "[end")
+_REMEMBERED: Final = 65_536
 IDLE_SECONDS: Final = 2.0
 """A pause is played for at most so long."""
 
@@ -37,6 +39,27 @@ def entry_text(entry: TranscriptEntry) -> str:
     return f"[{entry.kind}{title}]\n{entry.text}".rstrip() + "\n"
 
 
+def without_repetitions(shown: Iterable[Scene]) -> Iterator[Scene]:
+    """The scenes; of a result or an end whose text was shown just before only the first line. Pure.
+
+    What a program prints is output of the terminal, the result of its call, and the end of the attempt.
+    """
+    before = ""
+    for one in shown:
+        text = _plain(one.text)
+        head, _, body = text.partition("\n")
+        again = one.kind == "entry" and head.startswith(_ENDS) and body.strip() and before.endswith(body.strip())
+        if not again and one.kind == "output":
+            before = f"{before}\n{text}"[-_REMEMBERED:].rstrip()
+        elif not again:
+            before = f"{before}\n{body}".rstrip()
+        yield replace(one, text=f"{head}\n") if again else one
+
+
+def _plain(text: str) -> str:
+    return text.replace("\r\n", "\n")
+
+
 def pauses(shown: Iterable[Scene], *, speed: float, idle: float = IDLE_SECONDS) -> Iterator[tuple[float, Scene]]:
     """Each scene with the seconds to wait before it: those of the session divided by `speed`, and at most `idle`."""
     before: datetime | None = None
@@ -51,7 +74,7 @@ def cast_lines(shown: Iterable[Scene], *, title: str, speed: float = 1.0) -> Ite
 
     A recording is played by other programs, which send it to a terminal as it is.
     """
-    played = list(pauses(shown, speed=speed))
+    played = list(pauses(without_repetitions(shown), speed=speed))
     header: dict[str, Any] = {"version": 2, "width": WIDTH, "height": HEIGHT, "title": visible(title)}
     if played:
         header["timestamp"] = int(played[0][1].time.timestamp())

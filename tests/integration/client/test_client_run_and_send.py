@@ -67,6 +67,17 @@ async def test_run_is_followed_to_its_end(neighbours: Neighbours, sandherd: Sand
     assert command.data.spec.harness.argv == ["python3", "agent.py"]
 
 
+async def test_name_of_a_followed_task_is_all_that_run_prints(neighbours: Neighbours, sandherd: Sandherd) -> None:
+    """With `-o name`; the exit status is that of the task."""
+    chunk = OutputChunk(stream_sequence=1, time=NOON, text="working…\n")
+    await neighbours.answer(INGEST, AskOutput, lambda _: Output(chunks=[chunk]))
+    running = asyncio.ensure_future(sandherd("run", "compute it", "-o", "name", "--", "true"))
+    neighbours.task = (await neighbours.take(Principal.SPAWNER)).subject
+    await neighbours.begin()
+    await neighbours.complete()
+    assert await running == (0, f"{neighbours.task}\n", "")
+
+
 async def test_live_output_waits_for_missing_events(
     neighbours: Neighbours, sandherd: Sandherd, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,7 @@ def test_names_in_a_batch_become_task_names() -> None:
         ([entry("a", priority="urgent")], "a: priority"),
         ([entry("a", after=["No Name"])], "a: depends_on"),
         ([entry("a", task="No Name")], "a: task"),
+        ([entry("a", env={"PIN": "123"}, secret_env=["PIN"])], "a: the value of PIN has fewer than 4 characters"),
     ],
 )
 def test_invalid_batch_entry_is_refused_with_its_task(entries: list[dict[str, Any]], says: str) -> None:

@@ -12,7 +12,7 @@ from sandherd.cli.render.comparison import marked
 from sandherd.cli.render.console import Paint
 from sandherd.client.errors import HerdError
 from sandherd.client.file_history import FileHistory
-from sandherd.client.replay import cast_lines, pauses, scenes
+from sandherd.client.replay import cast_lines, pauses, scenes, without_repetitions
 from sandherd.client.unified_diff import DiffMismatchError, apply_diff
 from sandherd.contracts.requests import FileVersion, OutputChunk, SearchHit, TextMatch, TranscriptEntry
 
@@ -113,3 +113,15 @@ def test_a_hit_on_a_screen_has_its_words_and_no_control_character() -> None:
     shown = marked(hit, Paint(on=True))
     assert shown.count("\x1b[1mneedle\x1b[0m") == 2
     assert shown.replace("\x1b[1m", "").replace("\x1b[0m", "").isprintable()
+
+
+def test_output_of_a_program_is_played_once() -> None:
+    """It is also the result of its call, and the end of the attempt: of these only the kind is shown."""
+    output = [OutputChunk(stream_sequence=1, time=NOW, text="hi\r\nthere\r\n")]
+    entries = [
+        TranscriptEntry(stream_sequence=2, time=NOW, kind="result", text="hi\nthere"),
+        TranscriptEntry(stream_sequence=3, time=NOW, kind="end", text="hi\nthere"),
+        TranscriptEntry(stream_sequence=4, time=NOW, kind="result", text="more"),
+    ]
+    played = [one.text for one in without_repetitions(scenes(output, entries))]
+    assert played == ["hi\r\nthere\r\n", "[result]\n", "[end]\n", "[result]\nmore\n"]

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -19,7 +20,7 @@ from sandherd.settings import Settings
 ROOT = Path(__file__).parents[3]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 INDEX = ROOT / "docs" / "README.md"
-COMMANDS = typer.main.get_command(build())
+COMMANDS: Any = typer.main.get_command(build())
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 COMMAND_IN_TEXT = re.compile(r"`(sandherd [^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -138,6 +139,44 @@ def test_every_command_in_a_message_exists() -> None:
     lines = {line: path.name for path in sources for text in texts(path) for line in COMMAND_IN_TEXT.findall(text)}
     assert len(lines) > 100
     assert {line: name for line, name in lines.items() if "--…" not in line and unknown(line)} == {}
+
+
+def leaves(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
+    """Every command that has no further ones, with its name."""
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from leaves(inner, *path, name) if hasattr(inner, "commands") else [(" ".join([*path, name]), inner)]
+
+
+def test_page_of_commands_has_all_that_help_shows() -> None:
+    """Of each command its text, and of each option, also those of completion, its choices, limits and default."""
+    page = (ROOT / "docs/commands.md").read_text(encoding="utf-8").replace("\\|", "|")
+    sections = {part.partition("\n")[0]: part for part in re.split(r"^## ", page, flags=re.MULTILINE)}
+    sections["sandherd"] = page.partition("\n## ")[0]
+    context = COMMANDS.context_class(COMMANDS)
+    for name, command in [("sandherd", COMMANDS), *leaves(COMMANDS)]:
+        for option in command.params:
+            if option.param_type_name == "option":
+                shown, text = option.get_help_record(context)
+                assert " ".join(text.split()) in sections[name], f"{name} {option.opts}"
+                assert option.secondary_opts or f"`{shown.split(maxsplit=len(option.opts))[-1]}`" in sections[name]
+    assert {"--install-completion", "--show-completion"} <= set(re.findall(r"`(--[a-z-]+)`", sections["sandherd"]))
+
+
+def test_help_states_what_is_one_document_per_line() -> None:
+    """The commands that the page names print events or pieces as JSON lines; `--help` of each says so, too."""
+    said = dict(leaves(COMMANDS))
+    assert "As JSON, one event per line" in " ".join(said["run"].help.split())
+    for name in ("events", "logs", "transcript", "services logs"):
+        assert "As JSON, one" in said[name].help
+
+
+def test_help_of_a_project_is_about_a_project() -> None:
+    """Not about a task, a local repository, or the default repository that is being set."""
+    for command in ("create", "set"):
+        helps = {one.name: one.help for one in COMMANDS.commands["projects"].commands[command].params}
+        assert "this task" not in helps["permit"]
+        assert "local" not in helps["base"]
+        assert "project's default repository" not in helps["git_proxy"]
 
 
 @pytest.mark.parametrize("name", ["README", "security", "backup", "sizing"])

@@ -8,7 +8,7 @@ import pytest
 
 from sandherd.cli.parse.event_filter import types
 from sandherd.cli.parse.harness import harness
-from sandherd.cli.parse.task_spec import name_in_tree, read_files, variables
+from sandherd.cli.parse.task_spec import name_in_tree, read_files, secret_variables, variables
 from sandherd.cli.parse.times import moment
 from sandherd.client.errors import HerdError
 from sandherd.contracts.commands import MAX_FILES_BYTES
@@ -52,6 +52,16 @@ def test_invalid_input_file_is_reported(tmp_path: Path) -> None:
             read_files(paths)
         assert paths[0].name in str(raised.value)
         assert raised.value.problem.remedy
+
+
+@pytest.mark.parametrize("item", ["FOO=ab", "FOO", "FOO="])
+def test_secret_that_is_too_short_to_be_redacted_is_refused(item: str) -> None:
+    """A value of fewer than four characters, as for `secrets set`; the error does not have it."""
+    with pytest.raises(HerdError, match="FOO has fewer than 4 characters") as raised:
+        secret_variables([item], {"FOO": "xyz"})
+    assert raised.value.problem.field == "secret_env"
+    assert not {"ab", "xyz"} & set(raised.value.line.split())
+    assert secret_variables(["FOO=abcd"], {}) == {"FOO": "abcd"}
 
 
 def test_variables_are_read_from_arguments_or_environment() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from sandherd.cli.parse.labels import cost_group, new_labels, one_selection, selector
-from sandherd.cli.render.overview import span, work_row
+from sandherd.cli.render.durations import span
+from sandherd.cli.render.overview import work_row
 from sandherd.client import HerdError
 from sandherd.client.tasks.batch import labelled, ordered
 from sandherd.client.tasks.overview import diagnoses_of, work_views

@@ -17,6 +17,7 @@ COPIED: Final = (
     "libs",
     "docs",
     "deploy",
+    "examples/batch",
     "examples/herd",
     "tests/contracts",
     "README.md",

@@ -27,11 +27,13 @@ HEADER = (
     Column("ASKED", 4),
     Column("EXPIRES", 3),
 )
-HEADER_ALL = (*HEADER, Column("DECIDED", 1), Column("BY", 1), Column("DELIVERED", 1))
+HEADER_ALL = (*HEADER, Column("DECIDED", 1), Column("BY", 1), Column("REASON", 1), Column("DELIVERED", 1))
 _APPROVAL = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya apr-01kahc7m2qv4d8n6s3t5w9x1yb"
 
 Approval = Annotated[str, typer.Argument(metavar="APPROVAL", help="Approval id, as shown by `approvals list`.")]
-Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason, shown to the agent.")]
+Reason = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Reason, shown to the agent; acp has no field for it.")
+]
 By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who decides [default: your login name].")]
 
 
@@ -167,4 +169,4 @@ def _row(view: "ApprovalView") -> list[object]:
 
 def _decision(view: "ApprovalView") -> list[object]:
     has_it = f"{view.answer_state}: {view.answer_reason}" if view.answer_reason else view.answer_state
-    return [view.decided_at, view.decided_by or view.outcome, has_it]
+    return [view.decided_at, view.decided_by or view.outcome, view.decision_reason, has_it]

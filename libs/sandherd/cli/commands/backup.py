@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 BACKUP_EXAMPLE = example("sandherd backup ./monday", "sandherd backup ./monday --identity herd/identity -o json")
 RESTORE_EXAMPLE = example("sandherd restore ./monday", "sandherd restore ./monday --identity herd/identity")
 REREAD_EXAMPLE = example("sandherd reread", "sandherd reread --identity herd/identity -o json")
+_NONE = "0 messages"
 Keys = Annotated[
     Path | None,
     typer.Option("--identity", metavar="DIR", help="Folder with the herd's keys [default: the local stack's]."),
@@ -75,7 +76,8 @@ def restore(
     """Restore a backup of a local stack to a new home, or one of a deployment to a broker without its streams.
 
     Stop the services first. Nothing is overwritten; a second restore changes nothing. Then start a local stack with
-    `sandherd up`.
+    `sandherd up`. State `as it was`: the broker had the same stream already, with or without messages; `empty`: a
+    stream without messages was restored, with its positions.
     """
     import asyncio
 
@@ -91,7 +93,7 @@ def restore(
         else:
             keys = identity or context.home / "identity"
             done = asyncio.run(restore_streams(context, keys, directory, replicas, on_step=activity.step))
-    _show(output, done)
+    _show(output, done if output.is_json else _restored_rows(done))
     return 0
 
 
@@ -128,6 +130,11 @@ def _context_of(ctx: typer.Context) -> "Context":
 
     logs.configure("client", "critical")
     return where(ctx)
+
+
+def _restored_rows(done: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The states of streams in words for users."""
+    return [(name, "empty" if state == _NONE else state) for name, state in done]
 
 
 def _show(output: Format, done: Sequence[tuple[str, str]]) -> None:

@@ -5,11 +5,12 @@ import os
 import typer
 
 from sandherd.cli.options import Format, HerdLocation, Output, Project, example, group
+from sandherd.cli.render.table import Column
 
 Row = tuple[str, str, str, str]
 
 app = group("Settings: show.", "sandherd config show")
-HEADER = ("SETTING", "VARIABLE", "VALUE", "SOURCE")
+HEADER = ("SETTING", Column("VARIABLE", 1), Column("VALUE", spills=True), "SOURCE")
 
 
 @app.callback()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sandherd.client.doctor.check import Check
 
 EXAMPLE = example("sandherd doctor", "sandherd doctor -o json")
-HEADER = (Column("CHECK", whole=True), "STATE", Column("FOUND", below=True), Column("REMEDY", below=True))
+HEADER = (Column("CHECK", whole=True), "STATE", Column("FOUND", spills=True), Column("REMEDY", below=True))
 _SHOWN = {"look": "warning", "wrong": "error"}
 _SHOWN_NAMES = {"unsaid": "unpublished events"}
 """Names in the table of checks that have another name in JSON."""

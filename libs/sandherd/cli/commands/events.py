@@ -44,7 +44,11 @@ def events(  # one parameter per option
     project: Project = None,
     output: NamelessOutput = Format.TABLE,
 ) -> int:
-    """Show the events of a sandbox or task, oldest first. As JSON, one event per line."""
+    """Show the events of a sandbox or task, in the order in which they were stored. As JSON, one event per line.
+
+    That is also the order of each source. The times of different sources may be out of order: each source has its own
+    clock, and may publish late. `sandherd trajectory` sorts by time.
+    """
     from dataclasses import replace
 
     from sandherd.cli.names import full_name

@@ -7,13 +7,13 @@ import typer
 
 from sandherd.cli.completion import project_names
 from sandherd.cli.options import Format, Output, example, group
-from sandherd.cli.parse.constraints import ForbidCommand, ForbidPath, Permit, constraints_of
+from sandherd.cli.parse.constraints import ForbidCommand, ForbidPath, ProjectPermit, constraints_of
 from sandherd.cli.parse.repository import (
-    Base,
-    GitProxy,
     Lfs,
     NoCommitRest,
     NoPush,
+    ProjectBase,
+    ProjectGitProxy,
     SubmodulesOption,
     project_repository,
 )
@@ -121,16 +121,16 @@ def create_project(  # noqa: PLR0913  # one parameter per option
     attempt_timeout: Timeout = None,
     image: Image = None,
     repo: Repo = None,
-    base: Base = None,
+    base: ProjectBase = None,
     no_push: NoPush = False,
     no_commit_rest: NoCommitRest = False,
     submodules: SubmodulesOption = None,
     lfs: Lfs = False,
-    git_proxy: GitProxy = None,
+    git_proxy: ProjectGitProxy = None,
     max_intervention: MaxIntervention = None,
     forbid_path: ForbidPath = None,
     forbid_command: ForbidCommand = None,
-    permit: Permit = None,
+    permit: ProjectPermit = None,
     output: Output = Format.TABLE,
 ) -> int:
     """Create a project with limits and defaults. What no option sets is taken from the herd's settings.
@@ -162,16 +162,16 @@ def set_project(  # noqa: PLR0913  # one parameter per option
     attempt_timeout: Timeout = None,
     image: Image = None,
     repo: Repo = None,
-    base: Base = None,
+    base: ProjectBase = None,
     no_push: NoPush = False,
     no_commit_rest: NoCommitRest = False,
     submodules: SubmodulesOption = None,
     lfs: Lfs = False,
-    git_proxy: GitProxy = None,
+    git_proxy: ProjectGitProxy = None,
     max_intervention: MaxIntervention = None,
     forbid_path: ForbidPath = None,
     forbid_command: ForbidCommand = None,
-    permit: Permit = None,
+    permit: ProjectPermit = None,
     unset: Annotated[
         list[str] | None,
         typer.Option(

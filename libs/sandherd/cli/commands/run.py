@@ -207,6 +207,8 @@ def run(  # noqa: PLR0913  # one parameter per option
     """Submit a task to an agent, and show what the agent does.
 
     Each attempt runs in a new sandbox of its own. The exit status is 1 if the task does not complete.
+
+    As JSON, one event per line, with --no-follow one document; with `-o name` only the task's name.
     """
     from sandherd.cli import task_submission
     from sandherd.cli.parse.harness import harness as harness_of

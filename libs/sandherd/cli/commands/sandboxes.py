@@ -51,12 +51,12 @@ app = group("Sandboxes: list, get, logs, create, pause, resume, extend, terminat
 HEADER = (
     "SANDBOX",
     "STATE",
-    Column("TASK", 2),
-    Column("RUNTIME", 1),
-    Column("PROFILE", 5),
-    Column("REQUESTED", 3),
-    Column("EXPIRES", 4),
-    Column("REASON", cut=True),
+    Column("TASK", 1),
+    Column("RUNTIME", 3),
+    Column("PROFILE", 6),
+    Column("REQUESTED", 4),
+    Column("EXPIRES", 5),
+    Column("REASON", 2, cut=True),
 )
 _SANDBOX = "sbx-01kahc5x3tf8b9n2m4r6v8w0ya"
 

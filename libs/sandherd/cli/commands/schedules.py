@@ -209,10 +209,12 @@ def _row(view: "ScheduleView") -> list[object]:
 def _show(view: "ScheduleView", *, wide: bool) -> None:
     from sandherd.cli.render.console import cell, facts, table
     from sandherd.client.terminal_text import write_text
+    from sandherd.contracts.durations import duration_text
 
-    left_out = {"next_times", "running", "runs", "task"}
-    facts({name: value for name, value in dict(view).items() if name not in left_out})
-    facts({"next": ", ".join(map(cell, view.next_times)) or None, "running": ", ".join(view.running) or None})
+    left_out = {"next_times", "running", "runs", "task", "catch_up_seconds"}
+    shown = {name.replace("_", " "): value for name, value in dict(view).items() if name not in left_out}
+    shown |= {"catch up": f"within {duration_text(view.catch_up_seconds)} of the due time"}
+    facts(shown | {"next": ", ".join(map(cell, view.next_times)), "running": ", ".join(view.running)})
     write_text()
     table(RUN_HEADER, _run_rows(view.runs), wide=wide)
 

@@ -38,6 +38,8 @@ def logs(
 ) -> int:
     """Show the last lines of a service's log in the local stack. As JSON, one line per document.
 
+    A document has the text of its line, and in `record` the fields of a line that is JSON.
+
     With --follow it continues until it is interrupted. For a herd elsewhere, use `kubectl logs` or
     `docker compose logs`.
     """

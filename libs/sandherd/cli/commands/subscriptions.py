@@ -96,7 +96,8 @@ def create_subscription(  # noqa: PLR0913  # one parameter for each option
 def list_subscriptions(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
     """List the project's subscriptions, with how many events wait in each.
 
-    LAST READ is when the last event was delivered or acknowledged; - if none was since the broker has started.
+    LAST READ is when the last event was delivered or acknowledged; - if none was since the broker has started. NOT
+    ACKNOWLEDGED includes events that a reader has returned: the next reader gets them first.
     """
     from sandherd.cli.render.console import answer
     from sandherd.cli.session import talk

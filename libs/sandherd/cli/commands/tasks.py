@@ -141,6 +141,9 @@ def submit_tasks(
 ) -> int:
     """Submit several tasks at once, which may depend on each other: a batch.
 
+    docs/task-files.md shows every field, also those of `limits`, `retry` and `harness`: for example
+    `limits: {memory_mb: 4096, cores: 2}` and `harness: {kind: claude, max_turns: 40}`.
+
     Each has a `name`, `text`, `argv`, and any field of a task spec; `depends_on` names tasks of the file, `after` tasks
     that were submitted before, and `resume` one of those whose session it continues. `repository` is a mapping of the
     `url` of a git repository, or the `path` of a local one, and `base`, `ticket`, `branch`, `join`, `push`,
@@ -220,10 +223,10 @@ def retry_task(
     """
     from sandherd.cli.names import with_name
     from sandherd.cli.parse.secret_input import retry_with_secrets
-    from sandherd.cli.parse.task_spec import variables
+    from sandherd.cli.parse.task_spec import secret_variables
     from sandherd.cli.views import show_change
 
-    values = variables(secret_env or [], os.environ)
+    values = secret_variables(secret_env or [], os.environ)
     return show_change(
         ctx,
         with_name(task, "task", lambda herd, name: retry_with_secrets(herd, name, values)),

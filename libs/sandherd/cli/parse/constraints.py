@@ -32,6 +32,11 @@ Permit = Annotated[
     typer.Option("--permit", help="Default constraint that does not apply to this task; repeatable."),
 ]
 
+ProjectPermit = Annotated[
+    list[DefaultConstraint] | None,
+    typer.Option("--permit", help="Default constraint that does not apply to the project's tasks; repeatable."),
+]
+
 
 def constraints_of(
     paths: list[str] | None, commands: list[str] | None, permitted: list[DefaultConstraint] | None

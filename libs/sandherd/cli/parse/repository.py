@@ -88,6 +88,17 @@ GitProxy = Annotated[
         show_default=False,
     ),
 ]
+ProjectBase = Annotated[
+    str | None, typer.Option("--base", metavar="BRANCH", help="Branch to begin from [default: the default branch].")
+]
+ProjectGitProxy = Annotated[
+    bool | None,
+    typer.Option(
+        "--git-proxy/--no-git-proxy",
+        help="Let git in the sandbox fetch from the repository and push the branch [default: no-git-proxy].",
+        show_default=False,
+    ),
+]
 NoRepo = Annotated[
     bool, typer.Option("--no-repo", help="Work on no repository, also if the project has a default one.")
 ]

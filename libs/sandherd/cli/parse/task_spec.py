@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sandherd.cli.parse.units import at, seconds
 from sandherd.client.errors import HerdError, made
+from sandherd.client.secret_values import check_secret_values
 from sandherd.contracts.commands import MAX_FILES_BYTES, TaskSpec
 from sandherd.contracts.errors import Code
 from sandherd.contracts.failures import ErrorType
@@ -38,7 +39,7 @@ def spec(  # noqa: PLR0913  # one parameter per option
 
     Raises `HerdError` naming the invalid field.
     """
-    secrets = variables(secret, os.environ)
+    secrets = secret_variables(secret, os.environ)
     return made(
         TaskSpec,
         text=text,
@@ -71,6 +72,13 @@ def variables(items: Sequence[str], environ: Mapping[str, str]) -> dict[str, str
                 remedy="write it as NAME=VALUE",
             )
         found[name] = value if equals else environ[name]
+    return found
+
+
+def secret_variables(items: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """As `variables`, of secrets. Raises `HerdError` also for a value that is too short to be redacted."""
+    found = variables(items, environ)
+    check_secret_values(found)
     return found
 
 

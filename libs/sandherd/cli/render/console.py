@@ -14,6 +14,8 @@ from sandherd.cli.options import Format
 from sandherd.cli.render.table import GAP, Column, lines, wrapped_whole
 from sandherd.client.terminal_text import visible, write_json, write_text
 
+UNMETERED: Final = "unmetered"
+"""In place of an amount: no agent has reported how much it used."""
 _MICRO: Final = "_micro_usd"
 
 

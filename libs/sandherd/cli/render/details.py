@@ -60,7 +60,7 @@ def task_facts(view: TaskView, cost_micro_usd: int | None = None) -> list[Facts]
             "sandbox": view.sandbox,
             "cost": None if cost_micro_usd is None else console.money(cost_micro_usd),
             "priority": view.priority,
-            "score": view.score,
+            "score": None if view.score is None else f"{view.score:.1f} (the task with the largest begins first)",
         },
         {
             "submitted": view.submitted_at,

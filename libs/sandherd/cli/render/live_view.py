@@ -37,7 +37,7 @@ class Screen:
         self._terminals: dict[str, Terminal] = {}
 
     async def follow(self, following: EventFollower, received: Callable[[Event], None]) -> None:
-        """Show all events, and pass each to `received` at once. As JSON only events are shown."""
+        """Show all events, and pass each to `received` at once. As JSON only events are shown, as names nothing."""
 
         def receive(event: Event) -> None:
             received(event)
@@ -47,6 +47,8 @@ class Screen:
 
     def _receive(self, event: Event, sandboxes: set[str]) -> None:
         self.last = event
+        if self._output is Format.NAME:
+            return
         if refuses_submission(event.data) and not self._output.is_json:
             return  # the error of the command has its reason, with the remedy
         self._display.add(partial(show, event, self._output, self._paint), source=event.source, time=event.time)

@@ -2,11 +2,12 @@
 
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
+from sandherd.cli.render.durations import span
 from sandherd.cli.render.list_watch import at_each_change, show_screen
 from sandherd.cli.render.table import Column
 from sandherd.cli.session import Work
@@ -31,7 +32,6 @@ TOP_HEADER: Final = (
     Column("TEXT", 5, cut=True),
 )
 _DOMAINS: Final = ("task", "sandbox", "approval", "monitor")
-_UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def show_overview(output: Format, *, once: bool) -> Work:
@@ -92,22 +92,14 @@ def work_row(view: WorkView, now: datetime) -> list[object]:
     ]
 
 
-def span(time: timedelta) -> str:
-    """A duration in its largest unit and the next: `3h 12m`; clocks differ, so a negative one is `0s`."""
-    left = max(0, int(time.total_seconds()))
-    parts = []
-    for unit, seconds in _UNITS:
-        number, left = divmod(left, seconds)
-        parts.append((number, unit))
-    first = next((at for at, (number, _) in enumerate(parts) if number), len(parts) - 1)
-    return " ".join(f"{number}{unit}" for number, unit in parts[first : first + 2] if number or unit == "s")
-
-
 def show_costs(found: UsageList, by: str, output: Format) -> None:
     """Show usage by groups, with their total below."""
     header = (by.upper(), "COST", "INPUT", "OUTPUT", Column("CACHE READ", 2), Column("CACHE WRITE", 1))
     rows = [_usage_row(group.group or "-", group) for group in found.groups]
     total = [_usage_row("total", found.total)] if rows and output in {Format.TABLE, Format.WIDE} else []
+    if not rows and output in {Format.TABLE, Format.WIDE}:
+        write_text(console.UNMETERED)
+        return
     console.answer(output, _document(found, by), header, [*rows, *total])
     if found.group_count > len(found.groups) and not output.shows_truncation:
         complain(f"there are {counted(found.group_count, 'group')}; set a higher --limit; the total is of all")

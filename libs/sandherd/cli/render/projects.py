@@ -32,7 +32,8 @@ def show_projects(output: Format) -> Work:
     async def work(herd: Herd) -> int:
         found = await herd.projects()
         costs = await _costs(herd)
-        document = {"projects": [_document(view, {"cost_micro_usd": costs.get(view.project)}) for view in found]}
+        known = costs or {}
+        document = {"projects": [_document(view, {"cost_micro_usd": known.get(view.project)}) for view in found]}
         console.answer(output, document, HEADER, [_row(view, costs) for view in found])
         return 0
 
@@ -45,7 +46,7 @@ def show_project(name: str, output: Format) -> Work:
     async def work(herd: Herd) -> int:
         view = await herd.project_view()
         midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        whole, today = await _costs(herd), await _costs(herd, midnight)
+        whole, today = await _costs(herd) or {}, await _costs(herd, midnight) or {}
         costs = {"cost_micro_usd": whole.get(name), "cost_today_micro_usd": today.get(name)}
         if output.is_json:
             console.document(output, _document(view, costs))
@@ -58,12 +59,12 @@ def show_project(name: str, output: Format) -> Work:
     return work
 
 
-async def _costs(herd: Herd, since: datetime | None = None) -> dict[str, int]:
-    """The cost of each project since then; empty without a history."""
+async def _costs(herd: Herd, since: datetime | None = None) -> dict[str, int] | None:
+    """The cost of each project since then; None without a history."""
     try:
         found = await herd.costs(by="project", since=since, limit=1000)
     except HerdError:
-        return {}
+        return None
     return {one.group: one.cost_micro_usd for one in found.groups if one.group is not None}
 
 
@@ -71,14 +72,14 @@ def _document(view: ProjectView, costs: Mapping[str, int | None]) -> dict[str, o
     return view.model_dump(mode="json") | dict(costs)
 
 
-def _row(view: ProjectView, costs: Mapping[str, int]) -> list[object]:
-    cost = costs.get(view.project)
+def _row(view: ProjectView, costs: Mapping[str, int] | None) -> list[object]:
+    cost = None if costs is None else costs.get(view.project)
     return [
         view.project,
         _used(view.tasks),
         view.pending,
         _used(view.sandboxes),
-        "-" if cost is None else console.money(cost),
+        (None if costs is None else console.UNMETERED) if cost is None else console.money(cost),
         ", ".join(f"{name}={value}" for name, value in _defaults(view).items()) or None,
         view.updated_at,
     ]

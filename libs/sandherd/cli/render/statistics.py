@@ -11,7 +11,7 @@ from sandherd.client.terminal_text import write_text
 from sandherd.contracts.requests import ProjectOverview, RateBucket, Statistics, StatisticsList
 from sandherd.counted import counted
 
-_NEEDS: Final = ("NEEDS", "TASK", Column("SANDBOX", 2), Column("SINCE", 2), Column("WHAT", 3, cut=True))
+_NEEDS: Final = ("NEEDS", "TASK", Column("SANDBOX", 2), Column("SINCE", 1), Column("WHAT", below=True))
 _RATES: Final = ("FROM", "EVENTS", "TURNS", "CALLS", "ERRORS", "COST")
 _SHOWN_BUCKETS: Final = 30
 _BUCKETS: Final = (60, 300, 900, 3600, 14_400, 86_400)
@@ -60,5 +60,12 @@ def show_statistics(found: StatisticsList, by: str, output: Format) -> None:
 
 
 def _row(name: str, one: Statistics) -> list[object]:
+    cost = console.money(one.cost_micro_usd) if _is_metered(one) else console.UNMETERED
     counts: list[object] = [one.turns, one.tool_calls, one.errors, one.input_tokens, one.output_tokens]
-    return [name, console.money(one.cost_micro_usd), *counts, one.cache_read_tokens + one.cache_write_tokens]
+    return [name, cost, *counts, one.cache_read_tokens + one.cache_write_tokens]
+
+
+def _is_metered(one: Statistics) -> bool:
+    """Whether a harness has reported what was used: a program has no tokens."""
+    tokens = one.input_tokens + one.output_tokens + one.cache_read_tokens + one.cache_write_tokens
+    return one.cost_micro_usd > 0 or tokens > 0

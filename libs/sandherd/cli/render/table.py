@@ -32,28 +32,57 @@ class Column:
     whole: bool = False
     below: bool = False
     """Whether its cells are shown below their rows, after the title, where a terminal is too narrow for the column."""
+    spills: bool = False
+    """Whether only those cells are shown below their rows for which its width is too small. Without a terminal such a
+    column is at most `LONGEST_CUT` wide, and what follows a longer cell is not aligned."""
 
 
 def lines(
     header: Sequence[str | Column], rows: Sequence[Sequence[str]], width: int | None, *, wide: bool = False
 ) -> Iterator[str]:
-    """The lines of a table, the header first. Without a `width`, and with `wide`, all of every cell is shown."""
+    """The lines of a table, the header first. Without a `width`, and with `wide`, all of every cell is shown.
+
+    Where it does not fit a terminal, columns without a value are left out first.
+    """
     columns = [Column(one) if isinstance(one, str) else one for one in header]
-    cells = [[column.title for column in columns], *rows]
     limited = width is not None and not wide
-    widths = [_natural([row[at] for row in cells], column, wide=not limited) for at, column in enumerate(columns)]
+    widths = _widths(columns, rows, wide=not limited)
     below: list[int] = []
     if width is not None and limited:
+        if _total(widths) > width:
+            columns, rows = _with_values(columns, rows)
+            widths = _widths(columns, rows, wide=False)
         below = _below(columns, widths, width)
         minima = [
             max(_minimum([row[at] for row in rows], column), len(column.title)) for at, column in enumerate(columns)
         ]
         widths = _fitted(columns, minima, widths, width, below)
-    yield from _line(columns, cells[0], widths)
+    yield from _line(columns, [column.title for column in columns], widths)
     for row in rows:
-        yield from _line(columns, row, widths)
-        for at in below:
+        spilled = _spilled(columns, row, widths) if limited else []
+        yield from _line(columns, ["" if at in spilled else text for at, text in enumerate(row)], widths)
+        for at in sorted([*below, *spilled]):
             yield from _cell_below(columns[at].title, row[at], width or 0)
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, wide: bool) -> list[int]:
+    """The natural width of each column, with its title."""
+    return [
+        _natural([column.title, *(row[at] for row in rows)], column, wide=wide) for at, column in enumerate(columns)
+    ]
+
+
+def _with_values(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]]
+) -> tuple[list[Column], Sequence[Sequence[str]]]:
+    """The first column, and those with a value in any row."""
+    used = [at for at in range(len(columns)) if not at or any(row[at] not in _EMPTY for row in rows)]
+    return [columns[at] for at in used], [[row[at] for at in used] for row in rows]
+
+
+def _spilled(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> list[int]:
+    """The columns whose cell in this row is too long for them, and is shown below it."""
+    return [at for at, one in enumerate(columns) if one.spills and cell_width(row[at]) > widths[at]]
 
 
 def _below(columns: Sequence[Column], natural: Sequence[int], width: int) -> list[int]:
@@ -82,12 +111,16 @@ def _letter_width(letter: str) -> int:
 
 def _natural(cells: Sequence[str], column: Column, *, wide: bool) -> int:
     longest = max(map(cell_width, cells))
+    if column.spills and wide:
+        return min(longest, LONGEST_CUT)
     return min(longest, max(LONGEST_CUT, len(column.title))) if column.cut and not wide else longest
 
 
 def _minimum(cells: Sequence[str], column: Column) -> int:
     if column.whole or column.below:
         return max(map(cell_width, cells), default=0)
+    if column.spills:
+        return SHORTEST
     return max((_shortest(word) for cell in cells for word in _WORD.findall(cell)), default=0)
 
 
@@ -122,7 +155,7 @@ def _total(widths: Sequence[int]) -> int:
 
 def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     shown = [
-        [_cut(text, width)] if column.cut else _wrapped(text, width)
+        [_cut(text, width)] if column.cut else [text] if column.spills else _wrapped(text, width)
         for column, text, width in zip(columns, row, widths, strict=True)
         if width
     ]

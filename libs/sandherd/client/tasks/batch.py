@@ -23,6 +23,7 @@ import yaml
 from sandherd.client.argument_lists import argument_list
 from sandherd.client.errors import HerdError, checked_name, made
 from sandherd.client.repositories.source import RepositorySource
+from sandherd.client.secret_values import check_secret_values
 from sandherd.client.tasks.batch_inputs import inputs_of
 from sandherd.client.tasks.batch_repository import repository_of
 from sandherd.client.tasks.matrix import expanded
@@ -34,11 +35,11 @@ from sandherd.contracts.labels import BATCH_LABEL, LABEL_VALUE_PATTERN, NAME_LAB
 from sandherd.contracts.names import BATCH_PREFIX, new_name
 
 MAX_TASKS: Final = 10_000
-_SEE: Final = "see `sandherd tasks submit --help`"
+_SEE: Final = "see docs/task-files.md, which shows every field, and `sandherd tasks submit --help`"
 _LABEL: Final = re.compile(LABEL_VALUE_PATTERN)
 _OWN_FIELDS: Final = frozenset({"name", "task", "after", "argv"})
 """Fields that only a file has."""
-_INTERNAL: Final = frozenset({"sealed", "work"})
+INTERNAL: Final = frozenset({"sealed", "work"})
 """Fields of a spec that only clients set."""
 _HINTS: Final = {
     "memory": "write `limits: {memory_mb: 4096}`",
@@ -188,7 +189,10 @@ def _batch_task(label: str, entry: Mapping[str, Any], tasks: Mapping[str, str], 
             fields["harness"] = {"kind": "command", "argv": argument_list(entry["argv"])}
         fields["labels"] = own_labels(fields.get("labels")) | _reserved(label, batch)
         repository, earlier = repository_of(fields, folder), _earlier(fields)
-        return BatchTask(label, tasks[label], made(TaskSpec, **fields), earlier, repository)
+        spec = made(TaskSpec, **fields)
+        if spec.sealed is None:
+            check_secret_values({name: spec.env[name] for name in spec.secret_env})
+        return BatchTask(label, tasks[label], spec, earlier, repository)
     except HerdError as error:
         problem = error.problem.model_copy(update={"message": f"{label}: {error.problem.message}", "remedy": _SEE})
         raise HerdError(problem) from None
@@ -199,8 +203,9 @@ def _check_fields(label: str, fields: Mapping[str, Any]) -> None:
     unknown = next((name for name in fields if name not in TaskSpec.model_fields), None)
     if unknown is None:
         return
-    usual = f"use some of: {', '.join(sorted([*_OWN_FIELDS, *TaskSpec.model_fields.keys() - _INTERNAL]))}"
-    raise _error(f"{label}: {unknown} is not a field of a task", str(unknown), _HINTS.get(unknown, usual))
+    usual = f"use some of: {', '.join(sorted([*_OWN_FIELDS, *TaskSpec.model_fields.keys() - INTERNAL]))}"
+    remedy = _HINTS.get(unknown, f"{usual}; {_SEE}")
+    raise _error(f"{label}: {unknown} is not a field of a task", str(unknown), remedy)
 
 
 def labelled(tasks: Sequence[BatchTask], labels: Mapping[str, str]) -> list[BatchTask]:

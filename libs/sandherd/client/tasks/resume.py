@@ -32,14 +32,16 @@ _LEFT: Final = tuple(one.type for one in (AgentTranscriptSaved, AgentWorkSaved, 
 
 
 class ResumeSource(BaseModel):
-    """What to resume of an earlier task: the arguments of `session_of`."""
+    """What to resume of an earlier task: the session of its last attempt that stored one, or of another attempt."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     task: SafeName
     attempt: Attempt | None = None
     fork: bool = False
+    """Whether to continue in a copy of the session; the old one stays."""
     work: bool = True
+    """Whether to begin with the work tree that the attempt stored."""
 
 
 async def resuming_spec(send: SendRequest, spec: TaskSpec, earlier: ResumeSource | None) -> TaskSpec:

@@ -64,7 +64,7 @@ class AgentStarted(AgentEvent):
     """The branch that the sandbox checks out."""
 
     def summarize(self) -> str:
-        return f"{self.sdk}: {self.task}"
+        return f"{self.sdk}: {self.task}" if self.task else "a sandbox without a task"
 
 
 class AgentHeartbeat(AgentEvent):

@@ -28,11 +28,15 @@ def tool_call(tool: str, tool_input: Any) -> str:
 
 
 def outcome(error: str | None, exit_code: int | None, seconds: float | None, files_changed: int) -> str:
-    """How an agent ended. The exit status is omitted if the error states it."""
+    """How an agent ended. The exit status is omitted if the error states it.
+
+    The error may end with a remedy, so the other facts are in parentheses after it.
+    """
     status = None if exit_code is None or _states(error, exit_code) else f"exit status {exit_code}"
     duration = None if seconds is None else f"{seconds:.1f} s"
     changes = f"{counted(files_changed, 'file')} changed" if files_changed else None
-    return ", ".join(part for part in (error, status, duration, changes) if part)
+    facts = ", ".join(part for part in (status, duration, changes) if part)
+    return f"{error} ({facts})" if error and facts else error or facts
 
 
 def plain_fields(data: Mapping[str, Any]) -> str:

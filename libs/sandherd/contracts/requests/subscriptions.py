@@ -55,7 +55,8 @@ class Subscription(Model):
     waiting: Count
     """Events that are not delivered yet."""
     unacknowledged: Count
-    """Events that were delivered and are not acknowledged."""
+    """Events that were delivered and are not acknowledged, also those that a reader has returned: the next reader gets
+    them first."""
     most_unacknowledged: Count
     """Maximum of unacknowledged events; at this number no more are delivered."""
     ack_wait_seconds: Seconds

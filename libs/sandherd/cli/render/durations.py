@@ -1,0 +1,17 @@
+"""Durations as text for tables."""
+
+from datetime import timedelta
+from typing import Final
+
+_UNITS: Final = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+def span(time: timedelta) -> str:
+    """A duration in its largest unit and the next: `3h 12m`; clocks differ, so a negative one is `0s`."""
+    left = max(0, int(time.total_seconds()))
+    parts = []
+    for unit, seconds in _UNITS:
+        number, left = divmod(left, seconds)
+        parts.append((number, unit))
+    first = next((at for at, (number, _) in enumerate(parts) if number), len(parts) - 1)
+    return " ".join(f"{number}{unit}" for number, unit in parts[first : first + 2] if number or unit == "s")
