@@ -53,12 +53,11 @@ STRUCTURED: dict[str, list[Any]] = {
 }
 NAMED: dict[str, list[Any]] = {
     **{key: [["a.example"], ["a", "b.example"], ["c"]] for key in ("gateway_hosts", "lfs_hosts", "webhook_hosts")},
-    "gateway_url": ["https://one.example", "http://localhost:8765", "https://three.example:8443"],
+    **{key: ["https://one.ex", "http://localhost:87", "https://c.ex:84"] for key in ("gateway_url", "github_app_host")},
     "oidc_issuer": ["https://one.example", "https://two.example/realms/a", "http://127.0.0.1:9"],
     "oidc_scopes": [["openid"], ["a", "b"], ["email"]],
     "oidc_grants": [["a=p1:read"], ["a=p1:work", "b c=p2:operate"], ["x=p1:approve"]],
-    "history_archive": ["/one", "s3://two-three", "s3://herd.archive/a/b_c"],
-    "artifact_store": ["/one", "s3://two-three", "s3://herd.artifacts/a/b_c"],
+    **{key: ["/one", "s3://two-three", "s3://herd.a/a/b_c"] for key in ("history_archive", "artifact_store")},
     "artifact_key": [f"{'A' * 43}=", f"{'b' * 43}=", f"{'0' * 43}="],
     "s3_region": ["one", "eu-central-1", "us-west-2"],
     "runtimes": [["docker"], ["daytona"], ["process"]],
@@ -66,7 +65,6 @@ NAMED: dict[str, list[Any]] = {
     "repository_hosts": [["one.example"], ["http://two.example:3000"], ["a.example", "b.example:8443"]],
     "forges": [["gitlab=https://a.example"], ["gitea=http://b.example:3000/git"], ["forgejo=https://c.example"]],
     "github_app_id": ["12345", "Iv1.abc", "Iv23li"],
-    "github_app_host": ["https://one.example", "https://two.example", "http://three.example:8080"],
     "github_app_workflows": [True, True, True],
     "git_proxy_url": ["http://one.example:9402", "https://two.example", "http://[::1]:80"],
     "git_proxy_listen": ["127.0.0.1:9402", "[::1]:1", "0.0.0.0:80"],
