@@ -180,7 +180,12 @@ async def _copy_artifacts(source: Path, target: Path, on_step: OnStep) -> None:
     """Copy the artifact store of a home, if it has one. A content is never changed."""
     if (source / ARTIFACTS).is_dir():
         on_step("copying artifacts")
-        await asyncio.to_thread(copy_directory, source / ARTIFACTS, target / ARTIFACTS)
+        copying = asyncio.ensure_future(asyncio.to_thread(copy_directory, source / ARTIFACTS, target / ARTIFACTS))
+        try:
+            await asyncio.shield(copying)
+        except asyncio.CancelledError:  # raised again, when the thread has ended: nothing is written afterwards
+            await copying
+            raise
 
 
 def restore_keys(home: Path, folder: Path) -> None:

@@ -15,12 +15,13 @@ def with_home(text: str, home: Path | None) -> str:
 
 
 def home_in(arguments: Sequence[str]) -> Path | None:
-    """The value of the option before the command, if it is there."""
-    rest = list(arguments)
+    """The value of the option before the command; None without it, and with `--nats-url`, which names the broker."""
+    rest, found = list(arguments), None
     while rest and rest[0].startswith("--"):
         option, equals, value = rest[0].partition("=")
-        path = value if equals else next(iter(rest[1:]), "")
+        if option == "--nats-url":
+            return None
         if option == "--home":
-            return Path(path)
+            found = Path(value if equals else next(iter(rest[1:]), ""))
         del rest[: 1 if equals else 2]
-    return None
+    return found

@@ -28,10 +28,12 @@ _log: Final = logs.get("ingest")
 class Ingest:
     """Handles batches of the EVENTS stream."""
 
-    def __init__(self, database: Database, meters: Meters) -> None:
+    def __init__(self, database: Database, meters: Meters, *, artifacts_stored: bool = True) -> None:
+        """Without an artifact store, references to artifacts are not recorded."""
         self._database = database
         self._meters = meters
         self._agent_metrics = AgentMetrics(meters)
+        self._artifacts_stored = artifacts_stored
         self.artifacts_referred = asyncio.Event()
         """Set when events that refer to artifacts were stored."""
 
@@ -39,6 +41,8 @@ class Ingest:
         """Store a batch; an outcome for each delivery. While the database is unavailable, all are retried later."""
         outcomes: list[Outcome] = [DONE] * len(deliveries)
         batch = _parse_deliveries(deliveries, outcomes)
+        if not self._artifacts_stored:
+            batch.artifacts.clear()
         try:
             stored = await self._store(batch)
         except DatabaseUnavailableError as error:

@@ -109,7 +109,7 @@ def compose(settings: Settings) -> Service:
         last_migration=last_migration,
         pooled=settings.database_pooled,
     )
-    ingest = Ingest(database, service.meters)
+    ingest = Ingest(database, service.meters, artifacts_stored=settings.artifact_store is not None)
     service.health.add(
         DATABASE,
         lambda: named_problem(database.problem(), settings.database_url),

@@ -27,7 +27,7 @@ from sandherd.contracts.chunks import CHUNK_BYTES, ArtifactBuilder
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.requests import AskHistoryStatus, ReadStoredArtifact
-from sandherd.contracts.subjects import Principal
+from sandherd.contracts.subjects import ARTIFACT, Principal
 from spawner.main import compose as compose_spawner
 from tests.engines.s3_server import BUCKET, Fault, s3_network, serving_s3
 from tests.engines.s3_server import KEY as KEY_ID
@@ -194,6 +194,35 @@ async def test_invalid_references_store_nothing_and_harm_nothing(world: Any, scr
         with pytest.raises(RefusedError, match="no piece"):
             await piece(world, "forged")
     assert [path.read_bytes() for path in files(store)] == [b""]
+
+
+async def test_hostile_references_harm_no_other_artifact(world: Any, script: Any, store: Path) -> None:
+    """The last chunk alone of one that claims 4 GiB, and another sandbox's name for other content."""
+    worker = await world.bus(Principal.WORKER, sandbox="sbx-1")
+    count = (4 << 30) // CHUNK_BYTES
+    subject = ARTIFACT.fill(project="default", sandbox="sbx-1", artifact="huge")
+    await worker.publish(subject, bytes(CHUNK_BYTES), msg_id=f"sbx-1-huge-{count - 1}")
+    huge = ArtifactRef(artifact="huge", subject=subject, size=4 << 30, sha256="1" * 64, chunks=count)
+    own = await publish(world, "own", b"mine", sandbox="sbx-2")
+    other = (await publish(world, "other", b"forged")).model_copy(update={"artifact": own.artifact})
+    async with world.service(artifact_store=str(store)).running():
+        await refer(world, script, huge)
+        await refer(world, script, other.model_copy(update={"subject": own.subject}))
+        await refer(world, script, own, sandbox="sbx-2")
+        await all_stored(world, 1)
+        assert await piece(world, "own", owner="sbx-2") == b"mine"
+    assert [path.read_bytes() for path in files(store)] == [b"mine"]
+
+
+async def test_content_that_the_store_has_lost_is_stored_again(world: Any, script: Any, store: Path) -> None:
+    """When the next artifact has it: a row alone is no reason to take it for stored."""
+    async with world.service(artifact_store=str(store)).running():
+        await refer(world, script, await publish(world, "first"))
+        await all_stored(world, 1)
+        files(store)[0].unlink()
+        await refer(world, script, await publish(world, "second"))
+        await all_stored(world, 2)
+        assert await whole(world, "first") == CONTENT
 
 
 async def test_unavailable_store_is_reported_and_used_again_when_it_is_back(

@@ -81,7 +81,7 @@ def show_release(project: str, task: str | None, *, released: bool, output: Form
     elif released:
         write_text(f"{subject} is not held any more")
     else:
-        complain(f"there is no hold of {subject}")
+        complain(f"there is no hold of {subject}; `sandherd history status` lists all")
     return 0 if released else 1
 
 

@@ -14,9 +14,9 @@ import nats.errors
 import nats.js.errors
 
 from event_ingest.artifacts.content_store import ContentStore
-from event_ingest.artifacts.transport import IncompleteArtifactError, pieces_of, receive, spooled
+from event_ingest.artifacts.transport import IncompleteArtifactError, WrongContentError, pieces_of, receive, spooled
 from event_ingest.database import Connection, Database, classify_error
-from event_ingest.storage.errors import StorageError
+from event_ingest.storage.errors import StorageError, StorageFault
 from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.subjects import ARTIFACT
 from sandherd.service.service import Service
@@ -26,38 +26,54 @@ _CHECK_SECONDS: Final = 15.0
 _COLLECT_SECONDS: Final = 60.0
 _LOCK: Final = 0x5A4D_4152_5446
 _PORTION: Final = 100
-_UNANSWERED: Final = (nats.errors.Error, nats.js.errors.Error)
+_PAUSE: Final = 1.0
+_OF_THE_STORE: Final = frozenset(
+    {StorageFault.FULL, StorageFault.UNREACHABLE, StorageFault.DENIED, StorageFault.NOT_INSTALLED}
+)
+"""Faults because of which no other artifact can be stored either."""
 _WAITING: Final = """
-select project, owner, artifact, sha256, size, chunks, c.sha256 is not null as known
-from artifacts a left join artifact_contents c using (project, sha256, size)
-where a.stored_at is null and not lost and next_try_at <= now() order by next_try_at limit $1
+select project, owner, artifact, sha256, size, chunks, encrypted
+from (
+    select *, row_number() over (partition by project order by next_try_at) as place
+    from artifacts where stored_at is null and not lost and next_try_at <= now()
+) a left join artifact_contents c using (project, sha256, size) order by place, next_try_at limit $1
 """
+"""Projects take turns. `encrypted` is null if their content is not known."""
 _KEY: Final = "where project = $1 and owner = $2 and artifact = $3 and sha256 = $4"
 _STORED: Final = f"update artifacts set stored_at = now(), problem = null {_KEY}"  # noqa: S608  # our own text
 _ADD_CONTENT: Final = """
 insert into artifact_contents (project, sha256, size, bytes, encrypted) values ($1, $2, $3, $4, $5)
-on conflict (project, sha256) do nothing
+on conflict (project, sha256) do update set size = excluded.size, bytes = excluded.bytes, encrypted = excluded.encrypted
 """
 _RETRY: Final = f"""
 update artifacts set problem = $5, next_try_at = now() + interval '1 minute' {_KEY}
 """  # noqa: S608  # our own text
 # A replica of the stream may lag behind its leader, so what is incomplete is read again for some time.
 _INCOMPLETE: Final = f"""
-update artifacts set problem = $5, lost = referred_at < now() - interval '10 minutes',
-    next_try_at = now() + interval '1 minute' {_KEY} returning lost
+update artifacts set problem = $5, next_try_at = now() + interval '1 minute',
+    lost = $6 or (problem is not null and referred_at < now() - interval '10 minutes') {_KEY} returning lost
 """  # noqa: S608  # our own text
-_UNREFERRED: Final = """
-delete from artifacts where day < current_date - 1 and to_regclass('events_' || to_char(day, 'YYYYMMDD')) is null
+# The index of days is read at one place for each day.
+_DROPPED: Final = """
+with recursive days (day) as (
+    (select min(day) from artifacts)
+    union all
+    select (select min(a.day) from artifacts a where a.day > days.day) from days where days.day is not null
+), dropped as (
+    select day from days
+    where day < current_date - 1 and to_regclass('events_' || to_char(day, 'YYYYMMDD')) is null
+)
 """
-_GARBAGE: Final = """
-select project, sha256, encrypted from artifact_contents c
-where not exists (select from artifacts a where a.project = c.project and a.sha256 = c.sha256) limit $1
-"""
-_FORGET: Final = "delete from artifact_contents where project = $1 and sha256 = $2"
+_UNREFERRED: Final = f"{_DROPPED} delete from artifacts where not archived and day in (select day from dropped)"  # noqa: S608
+_ARCHIVED: Final = f"""
+{_DROPPED} update artifacts set archived = true where not archived and day in (select day from dropped)
+"""  # noqa: S608  # our own text
+_UNUSED: Final = "not exists (select from artifacts a where a.project = c.project and a.sha256 = c.sha256)"
+_GARBAGE: Final = f"select project, sha256, encrypted from artifact_contents c where {_UNUSED} limit $1"  # noqa: S608
+_FORGET: Final = f"delete from artifact_contents c where project = $1 and sha256 = $2 and {_UNUSED}"  # noqa: S608
 _MEASURE: Final = """
-select count(*) filter (where stored_at is null and not lost) as waiting,
-    extract(epoch from now() - min(referred_at) filter (where stored_at is null and not lost)) as oldest
-from artifacts where stored_at is null
+select count(*) as waiting, extract(epoch from now() - min(referred_at)) as oldest
+from artifacts where stored_at is null and not lost
 """
 _BYTES: Final = "select coalesce(sum(bytes), 0)::bigint from artifact_contents"
 _log: Final = logs.get("artifacts")
@@ -79,12 +95,15 @@ class ArtifactStorage:
         self._referred = referred
         self._archived = archived
         self._collected_at = float("-inf")
+        self._unsearched = True
+        """Whether contents without an artifact may be left by an earlier process."""
 
     async def run(self) -> None:
         """Runs until cancelled."""
         while True:
             if await self._database.wait_available(_CHECK_SECONDS):
                 await self._try()
+            await asyncio.sleep(_PAUSE)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_CHECK_SECONDS):
                     await self._referred.wait()
@@ -92,20 +111,22 @@ class ArtifactStorage:
     async def _try(self) -> None:
         self._referred.clear()
         try:
-            async with self._database.locked(_LOCK) as alone, self._database.maintaining() as connection:
+            async with self._database.locked(_LOCK) as alone:
                 if alone:
-                    await self._work(connection)
-        except _UNANSWERED as error:
-            _log.warning("artifacts not stored, retrying", error=repr(error)[:200])
+                    async with self._database.maintaining() as connection:
+                        await self._work(connection)
+                else:
+                    self._hide_measures()
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             if classify_error(error) is None and not isinstance(error, asyncpg.PostgresError):
                 raise
             _log.warning("artifacts not stored, retrying", error=str(error)[:200])
 
     async def _work(self, connection: Connection) -> None:
-        """Store what waits, and about once a minute remove what is not needed."""
-        while await self.store_waiting(connection) == _PORTION:
-            continue
+        """Store a portion of what waits, and about once a minute remove what is not needed."""
+        await self._measure(connection)
+        if await self.store_waiting(connection) == _PORTION:
+            self._referred.set()  # the lock is acquired anew for each portion
         now = asyncio.get_running_loop().time()
         if now - self._collected_at >= _COLLECT_SECONDS:
             self._collected_at = now
@@ -113,62 +134,87 @@ class ArtifactStorage:
         await self._measure(connection)
 
     async def store_waiting(self, connection: Connection) -> int:
-        """Store some of the artifacts that wait; returns how many were tried."""
+        """Store some of the artifacts that wait, until the store fails; returns how many were stored or are invalid."""
         waiting: Sequence[Any] = await connection.fetch(_WAITING, _PORTION)
-        for row in waiting:
-            await self._store_one(connection, row)
+        for number, row in enumerate(waiting):
+            if not await self._store_one(connection, row):
+                return number
         return len(waiting)
 
-    async def _store_one(self, connection: Connection, row: Any) -> None:
+    async def _store_one(self, connection: Connection, row: Any) -> bool:
+        """Store an artifact. Returns whether others can be stored now."""
         key = row["project"], row["owner"], row["artifact"], row["sha256"]
         try:
-            if not row["known"]:
-                stored = await self._copy(row)
-                await connection.execute(_ADD_CONTENT, row["project"], row["sha256"], row["size"], *stored)
+            await self._copy(connection, row)
         except IncompleteArtifactError as error:
-            lost = await connection.fetchval(_INCOMPLETE, *key, str(error))
-            if lost:
+            if await connection.fetchval(_INCOMPLETE, *key, str(error), isinstance(error, WrongContentError)):
                 self._service.meters.count("sandherd_artifacts_lost_total")
                 _log.warning("artifact incomplete, not stored", project=key[0], artifact=key[2], error=str(error))
-        except StorageError as error:
-            await connection.execute(_RETRY, *key, str(error))
+        except (StorageError, nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+            await connection.execute(_RETRY, *key, str(error) or repr(error))
             _log.error("artifact not stored, retrying", project=key[0], artifact=key[2], error=str(error))
+            return isinstance(error, StorageError) and error.fault not in _OF_THE_STORE
         else:
             await connection.execute(_STORED, *key)
             self._service.meters.count("sandherd_artifacts_stored_total")
+        return True
 
-    async def _copy(self, row: Any) -> tuple[int, bool]:
-        """Copy a content; returns the bytes that are stored, and whether they are encrypted."""
+    async def _copy(self, connection: Connection, row: Any) -> None:
+        """Read an artifact from its stream, also if its content is known, and write it unless it can be read."""
         project, sha256, size = row["project"], row["sha256"], row["size"]
         subject = ARTIFACT.fill(project=project, sandbox=row["owner"], artifact=row["artifact"])
         reference = ArtifactRef(
             artifact=row["artifact"], subject=subject, size=size, sha256=sha256, chunks=row["chunks"]
         )
-        with spooled() as file:
+        await asyncio.to_thread(self._store.check_space, size)
+        with spooled(size) as file:
             await receive(self._service.bus, reference, file)
-            written = await asyncio.to_thread(self._store.write, project, sha256, pieces_of(file, size), size)
-        return written, self._store.encrypts
+            if not await self._is_stored(row):
+                written = await asyncio.to_thread(self._store.write, project, sha256, pieces_of(file, size), size)
+                await connection.execute(_ADD_CONTENT, project, sha256, size, written, self._store.encrypts)
+
+    async def _is_stored(self, row: Any) -> bool:
+        content = row["project"], row["sha256"], row["size"]
+        if row["encrypted"] is None:
+            return False
+        return await asyncio.to_thread(self._store.is_readable, *content, encrypted=row["encrypted"])
 
     async def collect_garbage(self, connection: Connection) -> None:
         """Remove the artifacts of days that are dropped and not archived, and contents that no artifact has."""
-        if not self._archived:
-            await connection.execute(_UNREFERRED)
+        changed = await connection.execute(_ARCHIVED if self._archived else _UNREFERRED)
+        if changed == "DELETE 0" and not self._unsearched:
+            return
         removed = 0
-        try:
-            while rows := await connection.fetch(_GARBAGE, _PORTION):
-                for row in rows:
-                    await asyncio.to_thread(
-                        self._store.delete, row["project"], row["sha256"], encrypted=row["encrypted"]
-                    )
-                    await connection.execute(_FORGET, row["project"], row["sha256"])
-                removed += len(rows)
-        except StorageError as error:
-            _log.error("artifacts not removed, retrying", error=str(error))
+        while rows := await connection.fetch(_GARBAGE, _PORTION):
+            done = [await self._remove(connection, row) for row in rows]
+            removed += sum(done)
+            if not any(done):
+                break
+        self._unsearched = False
         if removed:
             _log.info("artifacts removed", contents=removed)
+
+    async def _remove(self, connection: Connection, row: Any) -> bool:
+        project, sha256 = row["project"], row["sha256"]
+        try:
+            await asyncio.to_thread(self._store.delete, project, sha256, encrypted=row["encrypted"])
+        except StorageError as error:
+            _log.error("artifacts not removed, retrying", project=project, error=str(error))
+            return False
+        await connection.execute(_FORGET, project, sha256)
+        return True
 
     async def _measure(self, connection: Connection) -> None:
         row: Any = await connection.fetchrow(_MEASURE)
         self._service.meters.set("sandherd_artifacts_waiting", row["waiting"])
         self._service.meters.set("sandherd_artifacts_oldest_seconds", float(row["oldest"] or 0))
         self._service.meters.set("sandherd_artifact_store_bytes", await connection.fetchval(_BYTES))
+
+    def _hide_measures(self) -> None:
+        """Another replica has them."""
+        for name in (
+            "sandherd_artifacts_waiting",
+            "sandherd_artifacts_oldest_seconds",
+            "sandherd_artifact_store_bytes",
+        ):
+            self._service.meters.hide(name)

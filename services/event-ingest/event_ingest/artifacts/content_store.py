@@ -4,22 +4,30 @@ Without encryption a file has exactly the content, so that `sha256sum` verifies 
 `StorageError`.
 """
 
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from event_ingest.artifacts.encryption import ProjectKey, herd_key
 from event_ingest.storage.errors import StorageError, StorageFault, storage_errors
-from event_ingest.storage.files import NewFile, check_directory, new_file
+from event_ingest.storage.files import PARTIAL, NewFile, check_directory, new_file
 from event_ingest.storage.s3_place import S3Place, place_of
 from sandherd.contracts.chunks import CHUNK_BYTES, chunk_count
 from sandherd.settings import Settings
 
 if TYPE_CHECKING:
     from event_ingest.storage.bucket import Bucket
+
+
+_UNREADABLE: Final = frozenset(
+    {StorageFault.MISSING, StorageFault.OTHER_KEY, StorageFault.INVALID, StorageFault.WRONG_DIGEST}
+)
+_FREE_SHARE: Final = 20
+"""A twentieth of a file system stays free: a full one may be that of the database and the broker."""
 
 
 class ContentStore(ABC):
@@ -50,8 +58,13 @@ class ContentStore(ABC):
     def _delete(self, name: str) -> None:
         """Delete a file, if it exists."""
 
+    @abstractmethod
+    def check_space(self, size: int) -> None:
+        """Raise `StorageError` if there is known to be no space for a content of this size."""
+
     def write(self, project: str, sha256: str, pieces: Iterable[bytes], size: int) -> int:
         """Write a content; returns how many bytes are stored. The pieces are as those of a transfer."""
+        self.check_space(size)
         key = self._project_key(project)
         stored = 0
         with self._created(_name(project, sha256, encrypted=self.encrypts)) as file:
@@ -62,14 +75,28 @@ class ContentStore(ABC):
 
     def read_piece(self, project: str, sha256: str, index: int, size: int, *, encrypted: bool) -> bytes:
         """One piece of a content of this size."""
-        with self._opened(_name(project, sha256, encrypted=encrypted)) as file:
+        name = _name(project, sha256, encrypted=encrypted)
+        with self._opened(name) as file, storage_errors(name):
             if encrypted:
                 key = self._project_key(project)
                 if key is None:
                     raise StorageError(StorageFault.OTHER_KEY, "an artifact is encrypted, and there is no key")
                 return key.decrypt(file, index, size)
             file.seek(index * CHUNK_BYTES)
-            return file.read(CHUNK_BYTES)
+            data = file.read(CHUNK_BYTES)
+        if len(data) != min(CHUNK_BYTES, size - index * CHUNK_BYTES):
+            raise StorageError(StorageFault.WRONG_DIGEST, f"{name} has another size than was stored")
+        return data
+
+    def is_readable(self, project: str, sha256: str, size: int, *, encrypted: bool) -> bool:
+        """Whether a content is there, and can be read with the key of now. Raises other errors of the store."""
+        try:
+            self.read_piece(project, sha256, chunk_count(size) - 1, size, encrypted=encrypted)
+        except StorageError as error:
+            if error.fault in _UNREADABLE:
+                return False
+            raise
+        return True
 
     def delete(self, project: str, sha256: str, *, encrypted: bool) -> None:
         """Delete a content, if it exists."""
@@ -91,7 +118,19 @@ class DirectoryContents(ContentStore):
         """Where it is, for users."""
         return str(self._directory)
 
+    def check_space(self, size: int) -> None:
+        """Raise `StorageError` if the directory does not exist, or less than a twentieth would be free."""
+        check_directory(self._directory)
+        with storage_errors(str(self._directory)):
+            space = shutil.disk_usage(self._directory)
+        if space.free - size < space.total // _FREE_SHARE:
+            text = f"less than {100 // _FREE_SHARE} % of the file system of {self._directory} would be free"
+            raise StorageError(StorageFault.FULL, text)
+
     def _created(self, name: str) -> AbstractContextManager[NewFile]:
+        with storage_errors(name):
+            for left in (self._directory / name).parent.glob(f"{Path(name).name}*{PARTIAL}"):
+                left.unlink(missing_ok=True)  # of a process that was killed
         return new_file(self._directory, name, private=True)
 
     def _opened(self, name: str) -> AbstractContextManager[BinaryIO]:
@@ -120,11 +159,14 @@ class BucketContents(ContentStore):
         """Where it is, for users."""
         return self._place.url
 
+    def check_space(self, size: int) -> None:
+        """A bucket states that it is full when it is written to."""
+
     def _created(self, name: str) -> AbstractContextManager[NewFile]:
         return self._bucket.created(name)
 
     def _opened(self, name: str) -> AbstractContextManager[BinaryIO]:
-        return self._bucket.open(name)
+        return self._bucket.open(name, CHUNK_BYTES)
 
     def _delete(self, name: str) -> None:
         self._bucket.delete(name)

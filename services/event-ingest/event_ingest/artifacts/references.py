@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
+from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
-from event_ingest.schema import DAYS_AHEAD, DAYS_BEFORE
+from event_ingest.schema import DAYS_BEFORE
 from sandherd.contracts.artifact_references import artifact_references
 from sandherd.contracts.chunks import chunk_count
 from sandherd.contracts.envelope import Envelope
@@ -17,26 +18,34 @@ MARK: Final = ARTIFACT.template.partition("{")[0].encode()
 """What the document of an event contains if it refers to an artifact."""
 ArtifactRow = tuple[str, str, str, str, int, int, date]
 """The values of one row: project, owner, name, SHA-256, size, chunks, and the day of the event's id."""
-_MAX_BYTES: Final = 1 << 40
+_MAX_BYTES: Final = 8 << 30
+"""More than the stream can have."""
+_MAX_REFERENCES: Final = 64
+"""Maximum of one event: a sandbox may name any number."""
 _LAST: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp() * 1000
 
 ADD_REFERENCES: Final = f"""
 insert into artifacts as a (project, owner, artifact, sha256, size, chunks, day)
 select project, owner, artifact, sha256, max(size), max(chunks), max(case
-    when day between current_date - {DAYS_BEFORE} and current_date + {DAYS_AHEAD} then day else current_date end)
+    when day >= current_date - {DAYS_BEFORE} then day else current_date end)
 from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::integer[], $7::date[])
     as r (project, owner, artifact, sha256, size, chunks, day)
 group by project, owner, artifact, sha256 order by project, owner, artifact, sha256
-on conflict (project, owner, artifact, sha256) do update set day = greatest(a.day, excluded.day)
+on conflict (project, owner, artifact, sha256) do update set day = excluded.day where a.day < excluded.day
 """  # noqa: S608  # our own numbers
-"""Add them. An event whose id is of a wrong clock is in no partition of its day: it counts for the current day."""
+"""Add them. An event with an older id counts for the current day: its own may be dropped already."""
 
 
 def referred_artifacts(event: Envelope[Any]) -> Iterator[ArtifactRow]:
-    """The artifacts of its own project that the event refers to; other references of a sandbox are ignored."""
-    for _, one in artifact_references(event.data):
+    """The artifacts of its project that the event refers to, and of its own sandbox if a worker has published it.
+
+    Other references are ignored: a sandbox may not decide what is stored under another's name.
+    """
+    for _, one in islice(artifact_references(event.data), _MAX_REFERENCES):
         names = ARTIFACT.match(one.subject) or {}
         owner = names.get("sandbox", "")
+        if event.type.startswith("agent.") and owner != event.subject:
+            continue
         named = names.get("project") == event.project and names.get("artifact") == one.artifact
         if named and is_safe_name(owner) and is_safe_name(one.artifact) and _is_possible(one):
             yield event.project, owner, one.artifact, one.sha256, one.size, one.chunks, _day(event.id)

@@ -1,7 +1,8 @@
 """Reads an artifact from the stream that transports it, verified."""
 
+import asyncio
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, Final
 
@@ -19,7 +20,11 @@ _IN_MEMORY: Final = 8 * 1024 * 1024
 
 
 class IncompleteArtifactError(Exception):
-    """The stream does not have all of it, or other content than its event refers to."""
+    """The stream does not have all of it."""
+
+
+class WrongContentError(IncompleteArtifactError):
+    """What the stream has is not what its event refers to, finally."""
 
 
 async def receive(bus: Bus, reference: ArtifactRef, file: IO[bytes]) -> None:
@@ -28,34 +33,44 @@ async def receive(bus: Bus, reference: ArtifactRef, file: IO[bytes]) -> None:
     Raises `IncompleteArtifactError`; nats-py's errors and `TimeoutError` if the broker does not respond.
     """
     receiver = ChunkReceiver(reference)
+    received = 0
     while not receiver.complete:
+        if received > 2 * reference.chunks + _BATCH:
+            raise WrongContentError("its chunks repeat")
         found = await read_batch(
             bus, STREAM, reference.subject, first=receiver.after + 1, limit=_BATCH, max_bytes=_BATCH_BYTES
         )
         if not found:
             raise IncompleteArtifactError(f"chunk {receiver.first_missing + 1} of {reference.chunks} is not stored")
-        for message in found:
-            _accept(receiver, message, file)
-    if digest_of(file) != (reference.size, reference.sha256):
-        raise IncompleteArtifactError("its content has another digest than its event")
+        received += len(found)
+        await asyncio.to_thread(_accept_all, receiver, found, file)
+    if await asyncio.to_thread(digest_of, file) != (reference.size, reference.sha256):
+        raise WrongContentError("its content has another digest than its event")
+
+
+def _accept_all(receiver: ChunkReceiver, found: Sequence[StoredMessage], file: IO[bytes]) -> None:
+    for message in found:
+        _accept(receiver, message, file)
 
 
 def _accept(receiver: ChunkReceiver, message: StoredMessage, file: IO[bytes]) -> None:
     index = index_of(message.headers.get(MESSAGE_ID, ""))
     if index is None or len(message.data) > CHUNK_BYTES:
-        raise IncompleteArtifactError("it contains an invalid chunk")
+        raise WrongContentError("it contains an invalid chunk")
     piece = ArtifactPiece(data=message.data, index=index, after=message.sequence)
     try:
         file.seek(receiver.accept(piece))
     except InvalidChunkError as error:
-        raise IncompleteArtifactError(str(error)) from error
+        raise WrongContentError(str(error)) from error
     file.write(message.data)
 
 
 @contextmanager
-def spooled() -> Iterator[IO[bytes]]:
-    """An empty file for an artifact: in memory, unless it is large."""
+def spooled(size: int) -> Iterator[IO[bytes]]:
+    """An empty file for an artifact of this size: in memory, unless it is large."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+        if size > _IN_MEMORY:
+            file.rollover()  # its last chunk may come first, and what is before it must not be in memory
         opened: Any = file
         yield opened
 

@@ -10,6 +10,7 @@ create table artifacts (
     referred_at timestamptz not null default now(),
     stored_at timestamptz,
     lost boolean not null default false,
+    archived boolean not null default false,
     problem text,
     next_try_at timestamptz not null default now(),
     primary key (project, owner, artifact, sha256)
@@ -31,5 +32,6 @@ create table artifact_contents (
 );
 
 comment on column artifacts.owner is 'the sandbox or task whose subject the chunks were published to';
+comment on column artifacts.archived is 'its events were archived when their day was dropped: it is not removed';
 comment on column artifacts.lost is 'its chunks were incomplete or had another digest, finally';
 comment on column artifact_contents.bytes is 'as stored, encrypted or not';

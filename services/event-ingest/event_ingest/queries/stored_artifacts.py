@@ -13,7 +13,7 @@ from sandherd.service.service import IncomingRequest
 
 _FIND: Final = """
 select sha256, c.size, encrypted from artifacts a join artifact_contents c using (project, sha256)
-where project = $1 and owner = $2 and artifact = $3 order by a.referred_at desc limit 1
+where project = $1 and owner = $2 and artifact = $3 and a.stored_at is not null order by a.referred_at limit 1
 """
 
 

@@ -60,11 +60,11 @@ class Bucket:
                 return None
             raise
 
-    def open(self, key: str) -> BinaryIO:
-        """An object to be read, in any order."""
+    def open(self, key: str, buffer_bytes: int = _BUFFER_BYTES) -> BinaryIO:
+        """An object to be read, in any order, at least this number of bytes with one request."""
         with self._errors(key):
             size = obstore.head(self._client, key)["size"]
-        return io.BufferedReader(_ObjectReader(self, key, size), _BUFFER_BYTES)
+        return io.BufferedReader(_ObjectReader(self, key, size), buffer_bytes)
 
     def read_range(self, key: str, start: int, end: int) -> memoryview:
         """The bytes of an object from one to before another."""
@@ -95,8 +95,12 @@ class Bucket:
 
     def delete(self, key: str) -> None:
         """Delete an object, if it exists."""
-        with self._errors(key):
-            obstore.delete(self._client, key)
+        try:
+            with self._errors(key):
+                obstore.delete(self._client, key)
+        except StorageError as error:
+            if error.fault is not StorageFault.MISSING:
+                raise
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Final, Protocol
 
 from event_ingest.storage.errors import StorageError, StorageFault, storage_errors
@@ -46,7 +47,7 @@ def new_file(directory: Path, name: str, *, private: bool = False) -> Iterator[N
     """
     check_directory(directory)
     path = directory / name
-    partial = path.with_name(path.name + PARTIAL)
+    partial = path.with_name(f"{path.name}.{token_hex(4)}{PARTIAL}" if private else path.name + PARTIAL)
     with storage_errors(name):
         if private:
             make_directory(path.parent)

@@ -121,7 +121,11 @@ class FileChunks:
         try:
             piece = await self._bus.ask(ReadStoredArtifact(owner=owner, artifact=artifact, index=index), project)
         except NoResponderError:
-            return None
+            if not index:
+                return None
+            raise ContractError(
+                Code.UNAVAILABLE, "event-ingest does not run, which has this artifact", remedy="repeat the request"
+            ) from None
         except RefusedError as error:
             if error.problem.code is Code.NOT_FOUND:
                 return None
