@@ -311,10 +311,10 @@ async def test_invalid_schedules_are_refused(
     run = ["--", "x", "--", "true"]
     async with scheduling().running(), Herd.connect(context_of(herd)) as alice:
         for words, says in (
-            (["--cron", "61 * * * *", *run], "change cron"),
+            (["--cron", "61 * * * *", *run], "change --cron"),
             (["--cron", "0 3 * *", *run], "cron"),
             (["--cron", "0 3 * * *", "--time-zone", "Mars/Base", *run], "there is no time zone Mars/Base"),
-            (["--cron", "0 3 * * *", "--catch-up", "30d", *run], "catch_up_seconds"),
+            (["--cron", "0 3 * * *", "--catch-up", "30d", *run], "--catch-up has to be 1m to 7d"),
             (["--cron", "0 3 * * *", str(two)], "it has 2 tasks"),
             (["--cron", "0 3 * * *", str(tmp_path / "none.yaml")], "No such file"),
             (["--cron", "0 3 * * *", "--", "x", "--dir", str(tmp_path), "--", "true"], "can't have --dir"),
