@@ -64,13 +64,13 @@ with recursive days (day) as (
     where day < current_date - 1 and to_regclass('events_' || to_char(day, 'YYYYMMDD')) is null
 )
 """
-_UNREFERRED: Final = f"{_DROPPED} delete from artifacts where not archived and day in (select day from dropped)"  # noqa: S608
+_UNREFERRED: Final = f"{_DROPPED} delete from artifacts where not archived and day in (select day from dropped)"  # noqa: S608  # our own text
 _ARCHIVED: Final = f"""
 {_DROPPED} update artifacts set archived = true where not archived and day in (select day from dropped)
 """  # noqa: S608  # our own text
 _UNUSED: Final = "not exists (select from artifacts a where a.project = c.project and a.sha256 = c.sha256)"
-_GARBAGE: Final = f"select project, sha256, encrypted from artifact_contents c where {_UNUSED} limit $1"  # noqa: S608
-_FORGET: Final = f"delete from artifact_contents c where project = $1 and sha256 = $2 and {_UNUSED}"  # noqa: S608
+_GARBAGE: Final = f"select project, sha256, encrypted from artifact_contents c where {_UNUSED} limit $1"  # noqa: S608  # our own text
+_FORGET: Final = f"delete from artifact_contents c where project = $1 and sha256 = $2 and {_UNUSED}"  # noqa: S608  # our own text
 _MEASURE: Final = """
 select count(*) as waiting, extract(epoch from now() - min(referred_at)) as oldest
 from artifacts where stored_at is null and not lost
