@@ -96,7 +96,7 @@ class ArtifactStorage:
         self._archived = archived
         self._collected_at = float("-inf")
         self._unsearched = True
-        """Whether contents without an artifact may be left by an earlier process."""
+        """Whether contents without an artifact may be left, by an earlier process or a store that failed."""
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -131,6 +131,7 @@ class ArtifactStorage:
         if now - self._collected_at >= _COLLECT_SECONDS:
             self._collected_at = now
             await self.collect_garbage(connection)
+            self._service.meters.set("sandherd_artifact_store_bytes", await connection.fetchval(_BYTES))
         await self._measure(connection)
 
     async def store_waiting(self, connection: Connection) -> int:
@@ -182,15 +183,15 @@ class ArtifactStorage:
     async def collect_garbage(self, connection: Connection) -> None:
         """Remove the artifacts of days that are dropped and not archived, and contents that no artifact has."""
         changed = await connection.execute(_ARCHIVED if self._archived else _UNREFERRED)
-        if changed == "DELETE 0" and not self._unsearched:
+        if not self._unsearched and (self._archived or changed == "DELETE 0"):
             return
-        removed = 0
+        removed, self._unsearched = 0, False
         while rows := await connection.fetch(_GARBAGE, _PORTION):
             done = [await self._remove(connection, row) for row in rows]
             removed += sum(done)
-            if not any(done):
+            if not all(done):
+                self._unsearched = True  # tried again at the next run
                 break
-        self._unsearched = False
         if removed:
             _log.info("artifacts removed", contents=removed)
 
@@ -208,7 +209,6 @@ class ArtifactStorage:
         row: Any = await connection.fetchrow(_MEASURE)
         self._service.meters.set("sandherd_artifacts_waiting", row["waiting"])
         self._service.meters.set("sandherd_artifacts_oldest_seconds", float(row["oldest"] or 0))
-        self._service.meters.set("sandherd_artifact_store_bytes", await connection.fetchval(_BYTES))
 
     def _hide_measures(self) -> None:
         """Another replica has them."""
