@@ -48,11 +48,20 @@ class LiveState:
         self.vault = vault
         self.now = clock
         self.meters = meters
+        self.is_leader: Callable[[], bool] = lambda: False
+        """Whether this replica reconciles and schedules: then most writes of tasks and sandboxes are its own."""
         self.task_index: Index[TaskRecord, TaskFacts] = Index("tasks", TaskRecord, _task_view)
         self.sandbox_index: Index[SandboxRecord, SandboxView] = Index("sandboxes", SandboxRecord, SandboxRecord.view)
         counts = partial(count, meters, clock)
         self.tasks = Store(
-            bus, "tasks", TaskRecord, self.task_index.update, counts, vault=vault, newest=self.task_index.revision
+            bus,
+            "tasks",
+            TaskRecord,
+            self.task_index.update,
+            counts,
+            vault=vault,
+            newest=self.task_index.revision,
+            sole_writer=self._leads,
         )
         self.pool_index: Index[WarmRecord, WarmRecord] = Index("pool", WarmRecord, _itself)
         self.pool = Store(bus, "pool", WarmRecord, self.pool_index.update)
@@ -75,6 +84,7 @@ class LiveState:
             record_sandbox_span,
             vault=vault,
             newest=self.sandbox_index.revision,
+            sole_writer=self._leads,
         )
         self._settled = event_barrier(bus)
         self.last_events = LastEvents(self._are_events_handled)
@@ -154,6 +164,16 @@ class LiveState:
         """The task of a sandbox; None if it has none, or the task's record is removed."""
         return await self.tasks.load(sandbox.task_key) if sandbox.task_key else None
 
+    async def newest_task(self, sandbox: SandboxRecord) -> StoredRecord[TaskRecord] | None:
+        """Like `load_task`, but possibly older than a simultaneous write of another replica (`Store.newest`)."""
+        return await self.tasks.newest(sandbox.task_key) if sandbox.task_key else None
+
+    async def flush_task_of(self, sandbox: SandboxRecord) -> None:
+        """Publish the events of a sandbox's task that are not published yet."""
+        task = await self.newest_task(sandbox)
+        if task is not None:
+            await self.tasks.flush(task)
+
     async def change_task_of(
         self, sandbox: SandboxRecord, decide: Callable[[TaskRecord], TaskRecord]
     ) -> StoredRecord[TaskRecord] | None:
@@ -166,13 +186,17 @@ class LiveState:
             await index.catch_up(self._bus)
 
     async def follow(self) -> None:
-        """Keep the indexes up to date, until cancelled."""
-        await run_until_first(*(index.follow(self._bus) for index in self._indexes))
+        """Keep the indexes up to date, and clear outboxes, until cancelled."""
+        clearing = (store.clear_outboxes() for store in (self.tasks, self.sandboxes, self.branches))
+        await run_until_first(*(index.follow(self._bus) for index in self._indexes), *clearing)
 
     async def read(self) -> None:
         """Return once the indexes contain everything that was in the buckets at the start."""
         for index in self._indexes:
             await index.complete.wait()
+
+    def _leads(self) -> bool:
+        return self.is_leader()
 
     def problem(self) -> str | None:
         """Why the records are not complete yet, or None."""

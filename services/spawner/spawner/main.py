@@ -187,6 +187,7 @@ class Spawner:
     def _core(self, runtimes: Mapping[str, Runtime], revoker: Revoker) -> Core:
         bus, vault = self._service.bus, Vault(self._service.bus, herd_key(self._keys.worker.seed))
         live, lease = LiveState(bus, self._service.meters, self._options.clock, vault), self._lease(SWEEP_LEASE)
+        live.is_leader = lambda: lease.held
         minter = Minter(self._keys)
         steps = make_steps(
             live,

@@ -7,9 +7,11 @@ workers, which expire within an hour, before those of joiners, which may be vali
 credential, which is refused.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
@@ -32,6 +34,10 @@ _PEOPLE: Final = "people"
 MAX_KEYS: Final = 4000
 FOREVER: Final = datetime(2999, 1, 1, tzinfo=UTC)
 """The end of a token without an expiry."""
+_REST: Final = 3
+"""A push takes at most a quarter of the time: the rest before the next one is this many times as long."""
+_LONGEST_REST: Final = 0.25
+"""Seconds."""
 _SKEW: Final = 60
 """How long a key stays listed after its token has expired, in seconds: clocks of two machines may differ by this."""
 
@@ -92,22 +98,56 @@ class RevocationList:
                 continue  # another spawner wrote first: retry on its list
 
 
+@dataclass
+class _Push:
+    """Keys that are revoked by one push."""
+
+    keys: dict[str, int] = field(default_factory=dict)
+    moment: int = 0
+    done: bool = False
+
+    def add(self, keys: Mapping[str, datetime], now: datetime) -> None:
+        self.moment = max(self.moment, int(now.timestamp()))
+        for key, end in keys.items():
+            self.keys[key] = max(int(end.timestamp()), self.keys.get(key, 0))
+
+
 class AccountRevoker:
-    """Writes the list of one account and pushes its token to the broker, signed by the operator's signing key."""
+    """Writes the list of one account and pushes its token to the broker, signed by the operator's signing key.
+
+    Both have all revoked keys, up to some hundred KiB. So what is revoked during a push waits for the next one, which
+    revokes all of it, and which begins after a rest in proportion to how long the last one took.
+    """
 
     def __init__(self, system: Bus, shared: RevocationList, account: Claims, signing: Key) -> None:
         self._system = system
         self._shared = shared
         self._account = account
         self._signing = signing
+        self._next = _Push()
+        self._one_at_a_time = asyncio.Lock()
+        self._rests_until = 0.0
 
     async def revoke(self, keys: Mapping[str, datetime], now: datetime) -> None:
         """Refuse these public keys until their tokens expire; connections that use them are closed.
 
         Idempotent. Raises `RevocationFailedError`, or what the bucket raises; then call it again.
         """
-        moment = int(now.timestamp())
-        listed, revision = await self._shared.change({key: int(end.timestamp()) for key, end in keys.items()}, moment)
+        push = self._next
+        push.add(keys, now)
+        async with self._one_at_a_time:
+            if push.done:
+                return
+            await asyncio.sleep(max(0.0, self._rests_until - _clock()))
+            if push is self._next:
+                self._next = _Push()  # what is revoked from now on is not in the list that is written
+            begun = _clock()
+            await self._push(push.keys, push.moment)
+            push.done = True
+            self._rests_until = _clock() + min((_clock() - begun) * _REST, _LONGEST_REST)
+
+    async def _push(self, keys: Mapping[str, int], moment: int) -> None:
+        listed, revision = await self._shared.change(keys, moment)
         while True:
             await push_token(self._system, account_token(self._account, listed, self._signing, moment))
             latest, latest_revision = await self._shared.read()
@@ -167,6 +207,10 @@ async def push_token(system: Bus, token: str) -> None:
     reply = await system.request(CLAIMS_UPDATE, token.encode(), timeout=5)
     if not _is_accepted(reply):
         raise RevocationFailedError(f"the broker refuses the account's token: {reply[:500].decode(errors='replace')}")
+
+
+def _clock() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _is_accepted(reply: bytes) -> bool:

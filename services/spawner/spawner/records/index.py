@@ -154,6 +154,8 @@ class Index(Generic[RecordT, ViewT]):
         if entry.operation is not None:
             self.remove(entry.key, revision)
             return
+        if revision <= (self.revision(entry.key) or 0):  # our own write, which is indexed: not parsed again
+            return
         try:
             document = entry.value or b""
             self.update(StoredRecord(self._model.model_validate_json(document), revision, len(document)))

@@ -1,7 +1,7 @@
 """Records in a key-value bucket: read, created and changed by compare-and-set; their events are published after."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -14,12 +14,13 @@ from sandherd.bus.errors import StreamFullError
 from sandherd.bus.kv import bucket_of, last_message
 from sandherd.concurrency import KeyedLocks
 from sandherd.telemetry import logs
+from spawner.records.outboxes import Outboxes
 from spawner.records.record import Record, StoreUnavailableError, parse_outbox_event
 from spawner.records.vault import Vault
 
 _MARKER_LIFE: Final = "3600s"
 """How long a removed key's delete marker stays, for watchers; without a TTL markers would fill the bucket."""
-_RECENT: Final = 256
+_RECENT: Final = 512
 """Number of records that are remembered after they were written."""
 _log: Final = logs.get("records.store")
 
@@ -48,10 +49,12 @@ class Store(Generic[RecordT]):
         *,
         vault: Vault | None = None,
         newest: Callable[[str], int | None] = lambda _key: None,
+        sole_writer: Callable[[], bool] = lambda: False,
     ) -> None:
         """`vault` encrypts the secrets of records; without it no record may have any.
 
         `newest` is the newest revision that is known of a key: what was written last is read again only if it is older.
+        `sole_writer` is whether the next write of a record is probably ours: then it also clears the outbox.
         """
         self._bus = bus
         self._bucket = bucket
@@ -60,6 +63,8 @@ class Store(Generic[RecordT]):
         self._changed = changed
         self._vault = vault
         self._newest = newest
+        self._sole_writer = sole_writer
+        self._outboxes = Outboxes()
         self._recent: OrderedDict[str, StoredRecord[RecordT]] = OrderedDict()
         self._locks: KeyedLocks[str] = KeyedLocks()
 
@@ -67,6 +72,13 @@ class Store(Generic[RecordT]):
         """The record, or None. Raises `StoreUnavailableError`."""
         held = await self.load_closed(key)
         return held and StoredRecord(await self._opened(held.record), held.revision, held.size)
+
+    async def newest(self, key: str) -> StoredRecord[RecordT] | None:
+        """Like `load`, but not read if this process wrote it last and knows of no newer write.
+
+        It may be older than a simultaneous write of another process, so writes that depend on it must be conditional.
+        """
+        return self._written_last(key) or await self.load(key)
 
     async def keys(self) -> frozenset[str]:
         """The keys of all records. Raises `StoreUnavailableError`."""
@@ -130,7 +142,7 @@ class Store(Generic[RecordT]):
 
     async def replace(self, held: StoredRecord[RecordT], record: RecordT) -> StoredRecord[RecordT] | None:
         """Overwrite what was read; None if it was changed since. Raises `StoreUnavailableError`."""
-        written = await self._write(record, held.revision)
+        written = await self._write(self._outboxes.cleared(record), held.revision)
         if written is None:
             return None
         if self._changed is not None:
@@ -140,26 +152,42 @@ class Store(Generic[RecordT]):
         return self._note(written)
 
     async def flush(self, held: StoredRecord[RecordT]) -> StoredRecord[RecordT]:
-        """Publish the record's outbox, then clear what was published. Safe to repeat.
+        """Publish the record's outbox; what was published is cleared now, or with the next write. Safe to repeat.
 
         What a full stream refuses stays in the outbox and is retried: a full stream must not prevent ending a sandbox.
 
         One at a time for each record: the broker stores no event twice, but core subscribers would receive it twice.
         """
-        async with self._locks.hold(held.record.key):
-            latest = await self.load(held.record.key) if held.record.outbox else held
+        key = held.record.key
+        async with self._locks.hold(key):
+            latest = await self.newest(key) if held.record.outbox else held
             if latest is None or not latest.record.outbox:
                 return latest or held
-            published = await self._publish(latest.record)
-            if not published:
-                return latest
-            cleared = await self.change(latest.record.key, lambda record, _: _cleared(record, published))
-            return cleared or latest
+            published = await self._publish(latest.record, self._outboxes.pending(latest.record))
+            if published:
+                self._outboxes.add(key, published)
+            return latest if self._sole_writer() or not published else await self._clear(key) or latest
 
-    async def _publish(self, record: RecordT) -> frozenset[str]:
+    async def clear_outboxes(self) -> None:
+        """Clear the outboxes of records that are not written again, until cancelled."""
+        while True:
+            key = await self._outboxes.next_due()
+            try:
+                await self._clear(key)
+            except StoreUnavailableError as error:
+                _log.info("outbox not cleared, retrying", bucket=self._bucket, key=key, error=str(error))
+                self._outboxes.add(key, ())
+
+    async def _clear(self, key: str) -> StoredRecord[RecordT] | None:
+        held = await self.change(key, lambda record, _: self._outboxes.cleared(record))
+        if held is None:
+            self._outboxes.forget(key)
+        return held
+
+    async def _publish(self, record: RecordT, documents: Iterable[str]) -> list[str]:
         """Publish in order until the stream is full, and return what was published."""
         published: list[str] = []
-        for document in record.outbox:
+        for document in documents:
             try:
                 await self._bus.publish_event(parse_outbox_event(document), while_full=False)
             except StreamFullError as error:
@@ -168,7 +196,7 @@ class Store(Generic[RecordT]):
                 )
                 break
             published.append(document)
-        return frozenset(published)
+        return published
 
     async def remove(self, held: StoredRecord[RecordT]) -> bool:
         """Remove a record that is no longer needed, if it is unchanged. Returns whether it was removed."""
@@ -183,6 +211,7 @@ class Store(Generic[RecordT]):
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
             _log.info("record not deleted", bucket=self._bucket, key=held.record.key, error=repr(error))
             return False
+        self._outboxes.forget(held.record.key)
         if held.record.sealed:
             await self._erase_keys(held.record)
         return True
@@ -235,6 +264,7 @@ class Store(Generic[RecordT]):
 
     def _note(self, held: StoredRecord[RecordT]) -> StoredRecord[RecordT]:
         self._on_write(held)
+        self._outboxes.written(held.record)
         key = held.record.key
         self._recent.pop(key, None)
         if held.record.sealed is None:  # a secret is in memory no longer than it is needed
@@ -243,6 +273,3 @@ class Store(Generic[RecordT]):
             self._recent.popitem(last=False)
         return held
 
-
-def _cleared(record: RecordT, published: frozenset[str]) -> RecordT:
-    return record.without(published) if published.intersection(record.outbox) else record

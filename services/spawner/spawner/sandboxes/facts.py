@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from sandherd.contracts.states import TaskState
 from spawner.runtimes.contract import ObservedSandbox
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks.record import TaskRecord
@@ -40,6 +41,12 @@ class Facts:
     def current(self) -> bool:
         """Whether the task's current attempt is in this sandbox."""
         return self.task is not None and self.task.sandbox == self.sandbox.sandbox
+
+    @property
+    def begins_later(self) -> bool:
+        """Whether the scheduler is between its two writes: the task that needs this sandbox does not name it yet."""
+        task = self.task
+        return task is not None and task.state is TaskState.PENDING and task.attempt == self.sandbox.attempt
 
     @property
     def working(self) -> bool:

@@ -134,8 +134,8 @@ def _unwanted(facts: Facts) -> Step | None:
     task, sandbox = facts.task, facts.sandbox
     if task is None:
         return BeginStop("task_gone")
-    if task.state is TaskState.PENDING and task.attempt == sandbox.attempt:
-        return None  # the scheduler is between its two writes, or repeats them
+    if facts.begins_later:
+        return None
     if not facts.current:
         return BeginStop(_stop_reason(task, sandbox))
     if not task.ended:

@@ -48,7 +48,7 @@ class RuntimeActions:
             return await self._not_made(held, error, begun)
         now, isolation = live.now(), self.runtimes.of(held.record).capabilities.isolation
         await self.writer.note(held.record.key, lambda record: decisions.spawned(record, isolation, now))
-        await live.change_task_of(held.record, lambda record: record)
+        await live.flush_task_of(held.record)
         return None
 
     async def _not_made(

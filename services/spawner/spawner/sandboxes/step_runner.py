@@ -101,7 +101,7 @@ class StepRunner:
         """Run all steps that can run now. Returns when there may be more to do, if known."""
         before: StepFacts | None = None
         while True:
-            held = await self.live.sandboxes.load(key)
+            held = await self.live.sandboxes.newest(key)
             if held is None:
                 return None
             found = await self._find(held)
@@ -126,14 +126,16 @@ class StepRunner:
             sandbox.expires_at is not None and self.live.now() >= sandbox.expires_at
         )
         settled = sandbox.state in _LIVES and doubtful and await self.settled()
-        task = await self.live.load_task(sandbox)
+        # `settled` includes what other replicas handled and wrote: that must be read.
+        task = await (self.live.load_task(sandbox) if settled else self.live.newest_task(sandbox))
         record = task.record if task else None
         facts = Facts(sandbox, record, seen, self.live.now(), settled=settled, leading_since=self.since)
         return StepFacts(held, task, seen, facts)
 
     async def _publish(self, found: StepFacts) -> None:
         """Publish events that are stored but not published yet, by us or by a replica that crashed."""
-        await self.live.flush_sandbox(found.sandbox)
+        if not found.facts.begins_later:  # else the scheduler is about to write the task: published with the next step
+            await self.live.flush_sandbox(found.sandbox)
         if found.task and found.task.record.outbox:
             await self.live.tasks.flush(found.task)
 

@@ -112,9 +112,11 @@ class Sweeper:
 
     async def _publish(self, tasks: list[str], sandboxes: list[str]) -> None:
         for key in tasks:
-            await self._live.change_task(key, lambda record: record)
+            if task := await self._live.tasks.newest(key):
+                await self._live.tasks.flush(task)
         for key in sandboxes:
-            await self._live.change_sandbox(key, lambda record: record)
+            if sandbox := await self._live.sandboxes.newest(key):
+                await self._live.flush_sandbox(sandbox)
 
     async def _fail_strays(self, findings: Findings, now: datetime) -> None:
         for key in findings.strays:

@@ -51,7 +51,7 @@ class AgentEventHandler:
                     return Retry(1.0, str(error))
 
     async def _handle(self, event: Envelope[EventData]) -> Outcome:
-        held = await self._live.sandboxes.load(f"{event.project}.{event.subject}")
+        held = await self._live.sandboxes.newest(f"{event.project}.{event.subject}")
         if held is None:
             self._late(event, "unknown_sandbox")
             return DONE

@@ -138,7 +138,7 @@ class Scheduler:
 
     async def _start(self, key: str, now: datetime, fence: int) -> None:
         """Write the intent first: the sandbox's record, then the task that names it; only then call a runtime."""
-        held = await self._live.tasks.load(key)
+        held = await self._live.tasks.newest(key)
         if held is None or held.record.state is not TaskState.PENDING or not await self._is_free(held.record, now):
             return
         self._check_token(held.record, fence)
