@@ -57,33 +57,29 @@ class LiveState:
             bus,
             "tasks",
             TaskRecord,
-            self.task_index.update,
+            self.task_index,
             counts,
             vault=vault,
-            newest=self.task_index.revision,
             sole_writer=self._leads,
         )
         self.pool_index: Index[WarmRecord, WarmRecord] = Index("pool", WarmRecord, _itself)
-        self.pool = Store(bus, "pool", WarmRecord, self.pool_index.update)
+        self.pool = Store(bus, "pool", WarmRecord, self.pool_index)
         self.project_index: Index[ProjectRecord, ProjectRecord] = Index("projects", ProjectRecord, _itself)
-        self.projects = Store(bus, "projects", ProjectRecord, self.project_index.update)
+        self.projects = Store(bus, "projects", ProjectRecord, self.project_index)
         self.schedule_index: Index[ScheduleRecord, ScheduleRecord] = Index("schedules", ScheduleRecord, _itself)
-        self.schedules = Store(bus, "schedules", ScheduleRecord, self.schedule_index.update)
+        self.schedules = Store(bus, "schedules", ScheduleRecord, self.schedule_index)
         self.branch_index: Index[BranchRecord, BranchRecord] = Index("branches", BranchRecord, _itself)
-        self.branches = Store(
-            bus, "branches", BranchRecord, self.branch_index.update, newest=self.branch_index.revision
-        )
+        self.branches = Store(bus, "branches", BranchRecord, self.branch_index)
         self.secrets = SecretStore(bus, clock, vault)
         self.webhook_secrets = SecretStore(bus, clock, vault, OF_WEBHOOKS)
-        self.tokens = Store(bus, "tokens", TokenRecord, lambda _held: None)
+        self.tokens = Store(bus, "tokens", TokenRecord)
         self.sandboxes = Store(
             bus,
             "sandboxes",
             SandboxRecord,
-            self.sandbox_index.update,
+            self.sandbox_index,
             record_sandbox_span,
             vault=vault,
-            newest=self.sandbox_index.revision,
             sole_writer=self._leads,
         )
         self._settled = event_barrier(bus)

@@ -11,7 +11,7 @@ from sandherd.contracts.commands import TerminateSandbox
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events.sandbox import SandboxRefused, SandboxRunning
 from sandherd.contracts.names import DerivedIds, derived_uuid, new_uuid
-from spawner.records.record import Record, parse_outbox_event
+from spawner.records.record import Record, address_of
 from spawner.refusal_events import refusal_event
 from spawner.runtimes.contract import ObservedSandbox
 from spawner.sandboxes.orphans import OrphanCollector
@@ -37,7 +37,7 @@ class Thing(Record):
 
 def of_record() -> UUID:
     record = Thing(project="p1").with_events(NOW, SandboxRunning(runtime="process"))
-    return parse_outbox_event(record.outbox[0]).id
+    return UUID(address_of(record.outbox[0])[1])
 
 
 def test_event_ids_of_a_record_are_random() -> None:

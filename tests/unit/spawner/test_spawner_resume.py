@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.commands import CancelTask, SubmitTask, TaskSpec
-from sandherd.contracts.envelope import wrap
+from sandherd.contracts.envelope import parse, wrap
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.agent import AgentCompleted
 from sandherd.contracts.events.task import TaskSubmitted
@@ -15,7 +15,6 @@ from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import ARTIFACT
 from spawner.access.file_chunks import may_fetch
-from spawner.records.record import parse_outbox_event
 from spawner.sandboxes import decisions as of_sandbox
 from spawner.sandboxes.record import SandboxRecord
 from spawner.tasks import decisions as of_task
@@ -133,5 +132,6 @@ def test_each_attempt_may_fetch_the_artifacts_of_its_resume() -> None:
 
 def test_submitted_event_names_the_resumed_task() -> None:
     """The event has the earlier task's name."""
-    said = [parse_outbox_event(document).data for document in task("task-2", resume=resume().model_dump()).outbox]
+    outbox = task("task-2", resume=resume().model_dump()).outbox
+    said = [parse(document.encode(), TaskSubmitted).data for document in outbox]
     assert [one.resumes for one in said if isinstance(one, TaskSubmitted)] == ["task-1"]

@@ -8,7 +8,7 @@ from uuid import uuid4
 from sandherd.bus.connection import Bus
 from spawner.named_secrets.record import SecretRecord
 from spawner.records.record import StoreUnavailableError
-from spawner.records.store import Store, StoredRecord
+from spawner.records.store import Store
 from spawner.records.vault import Vault
 from spawner.spec_resolution import Refusal
 
@@ -22,7 +22,7 @@ class SecretStore:
 
     def __init__(self, bus: Bus, now: Callable[[], datetime], vault: Vault | None, bucket: str = BUCKET) -> None:
         self._bucket = bucket
-        self._records = Store(bus, bucket, SecretRecord, _without_index, vault=vault)
+        self._records = Store(bus, bucket, SecretRecord, vault=vault)
         self._vault = vault
         self._now = now
 
@@ -114,10 +114,6 @@ def _unreadable(_project: str, name: str) -> str:
 
 def _replaced(old: SecretRecord, new: SecretRecord) -> SecretRecord:
     return new.model_copy(update={"created_at": old.created_at, "sealed": None})
-
-
-def _without_index(_held: StoredRecord[SecretRecord]) -> None:
-    """No index follows this bucket."""
 
 
 def users(references: Collection[tuple[str, Collection[str]]], name: str) -> list[str]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
 
 import nats.errors
@@ -37,6 +38,8 @@ class Index(Generic[RecordT, ViewT]):
         self._seen = 0
         self._moved = asyncio.Event()
         self._behind: int | None = None
+        self._writing: Counter[str] = Counter()
+        self._deferred: dict[str, KeyValue.Entry] = {}
         self.complete = asyncio.Event()
         """Set once everything that was in the bucket at the start is indexed."""
 
@@ -94,6 +97,24 @@ class Index(Generic[RecordT, ViewT]):
         if known is not None and known.revision < revision:
             self._drop(key)
 
+    @contextmanager
+    def writing(self, key: str) -> Iterator[None]:
+        """Within this, a write of this process is under way: what the watch delivers of the record waits for its end.
+
+        A watch usually delivers a write before it is acknowledged, and our own need not be parsed.
+        """
+        self._writing[key] += 1
+        try:
+            yield
+        finally:
+            self._writing[key] -= 1
+            if not self._writing[key]:
+                del self._writing[key]
+                entry = self._deferred.pop(key, None)
+                if entry is not None:
+                    self._apply(entry)
+                    self._moved.set()
+
     async def follow(self, bus: Bus) -> None:
         """Follow the bucket until cancelled. A watch that stops delivering is detected and restarted."""
         while True:
@@ -108,7 +129,7 @@ class Index(Generic[RecordT, ViewT]):
         try:
             async with asyncio.timeout(_CHECK):
                 last = await self._last(bus)
-                while self._seen < last:
+                while self._seen < last or self._deferred:
                     self._moved.clear()
                     await self._moved.wait()
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
@@ -139,7 +160,7 @@ class Index(Generic[RecordT, ViewT]):
                     continue
                 if initial:
                     present.add(entry.key)
-                self._apply(entry)
+                self._receive(entry)
         finally:
             if not bus.closed:
                 await watcher.stop()  # type: ignore[no-untyped-call]  # nats-py
@@ -148,13 +169,20 @@ class Index(Generic[RecordT, ViewT]):
         self._seen = max(self._seen, revision)
         self._moved.set()
 
+    def _receive(self, entry: KeyValue.Entry) -> None:
+        """Apply a change from the watch, unless a write of ours to the same record is under way."""
+        if entry.key in self._writing:
+            self._deferred[entry.key] = entry
+        else:
+            self._apply(entry)
+        self._set_revision(entry.revision or 0)
+
     def _apply(self, entry: KeyValue.Entry) -> None:
         revision = entry.revision or 0
-        self._set_revision(revision)
         if entry.operation is not None:
             self.remove(entry.key, revision)
             return
-        if revision <= (self.revision(entry.key) or 0):  # our own write, which is indexed: not parsed again
+        if revision <= (self.revision(entry.key) or 0):  # our own write, which is indexed
             return
         try:
             document = entry.value or b""

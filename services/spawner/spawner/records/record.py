@@ -3,13 +3,14 @@
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from sandherd.contracts.envelope import Envelope, parse, wrap
-from sandherd.contracts.events import EVENTS, EventData
+from sandherd.contracts.envelope import wrap
+from sandherd.contracts.events import EventData
 from sandherd.contracts.names import SafeName, new_uuid_at
+from sandherd.contracts.subjects import event_subject
 
 
 class StoreUnavailableError(Exception):
@@ -104,9 +105,10 @@ class Record(BaseModel):
         return self.model_copy(update={"outbox": remaining})
 
 
-def parse_outbox_event(document: str) -> Envelope[Any]:
-    """Parse an event from an outbox."""
-    return parse(document.encode(), EVENTS[json.loads(document)["type"]])
+def address_of(document: str) -> tuple[str, str]:
+    """The subject of an event from an outbox, and its id."""
+    event = json.loads(document)
+    return event_subject(event["project"], event["subject"], event["type"]), event["id"]
 
 
 ViewT_co = TypeVar("ViewT_co", covariant=True)

@@ -2,8 +2,9 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import nats.errors
 import nats.js.errors
@@ -15,7 +16,7 @@ from sandherd.bus.kv import bucket_of, last_message
 from sandherd.concurrency import KeyedLocks
 from sandherd.telemetry import logs
 from spawner.records.outboxes import Outboxes
-from spawner.records.record import Record, StoreUnavailableError, parse_outbox_event
+from spawner.records.record import Record, StoreUnavailableError, address_of
 from spawner.records.vault import Vault
 
 _MARKER_LIFE: Final = "3600s"
@@ -36,33 +37,44 @@ class StoredRecord(Generic[RecordT]):
     size: int = 0
 
 
+class RecordIndex(Protocol[RecordT]):
+    """The required part of an index (`spawner.records.index.Index`)."""
+
+    def update(self, held: StoredRecord[RecordT]) -> None:
+        """Index a record that was written: an index is never behind its own process's writes."""
+
+    def revision(self, key: str) -> int | None:
+        """The newest known revision of a record, or None."""
+
+    def writing(self, key: str) -> AbstractContextManager[None]:
+        """Within this, a write of the record is under way."""
+
+
 class Store(Generic[RecordT]):
-    """One bucket. Every write calls `on_write`, so that an index is never behind its own process's writes."""
+    """The records of one bucket."""
 
     def __init__(
         self,
         bus: Bus,
         bucket: str,
         model: type[RecordT],
-        on_write: Callable[[StoredRecord[RecordT]], None],
+        index: RecordIndex[RecordT] | None = None,
         changed: Callable[[RecordT, RecordT], None] | None = None,
         *,
         vault: Vault | None = None,
-        newest: Callable[[str], int | None] = lambda _key: None,
         sole_writer: Callable[[], bool] = lambda: False,
     ) -> None:
         """`vault` encrypts the secrets of records; without it no record may have any.
 
-        `newest` is the newest revision that is known of a key: what was written last is read again only if it is older.
+        `index` gets every write; without it every record is read again before it is changed.
         `sole_writer` is whether the next write of a record is probably ours: then it also clears the outbox.
         """
         self._bus = bus
         self._bucket = bucket
         self._model = model
-        self._on_write = on_write
+        self._index = index
         self._changed = changed
         self._vault = vault
-        self._newest = newest
         self._sole_writer = sole_writer
         self._outboxes = Outboxes()
         self._recent: OrderedDict[str, StoredRecord[RecordT]] = OrderedDict()
@@ -106,7 +118,7 @@ class Store(Generic[RecordT]):
         """Write a new record, unless its key exists. Returns the stored record, and whether this call wrote it."""
         written = await self._write(record, 0)
         if written is not None:
-            return self._note(written), True
+            return written, True
         held = await self.load(record.key)
         if held is None:  # removed concurrently
             return await self.create(record)
@@ -138,7 +150,7 @@ class Store(Generic[RecordT]):
     def _written_last(self, key: str) -> StoredRecord[RecordT] | None:
         """What this process wrote last, unless a newer revision is known. Another process may have replaced it."""
         held = self._recent.get(key)
-        return held if held is not None and held.revision == self._newest(key) else None
+        return held if held and self._index is not None and held.revision == self._index.revision(key) else None
 
     async def replace(self, held: StoredRecord[RecordT], record: RecordT) -> StoredRecord[RecordT] | None:
         """Overwrite what was read; None if it was changed since. Raises `StoreUnavailableError`."""
@@ -149,7 +161,7 @@ class Store(Generic[RecordT]):
             self._changed(held.record, record)
         if held.record.sealed and not (written.record.sealed and written.record.vault_key == held.record.vault_key):
             await self._erase_keys(held.record)
-        return self._note(written)
+        return written
 
     async def flush(self, held: StoredRecord[RecordT]) -> StoredRecord[RecordT]:
         """Publish the record's outbox; what was published is cleared now, or with the next write. Safe to repeat.
@@ -188,8 +200,9 @@ class Store(Generic[RecordT]):
         """Publish in order until the stream is full, and return what was published."""
         published: list[str] = []
         for document in documents:
+            subject, id_ = address_of(document)
             try:
-                await self._bus.publish_event(parse_outbox_event(document), while_full=False)
+                await self._bus.publish_stored(subject, document.encode(), msg_id=id_, while_full=False)
             except StreamFullError as error:
                 _log.warning(
                     "event not published, stays in outbox", bucket=self._bucket, key=record.key, error=str(error)
@@ -220,16 +233,21 @@ class Store(Generic[RecordT]):
         """Overwrite `revision` (0: must not exist). Returns what is stored then, or None if another write was first."""
         stored = await self._sealed(record)
         value = stored.model_dump_json(exclude_defaults=True).encode()
+        with nullcontext() if self._index is None else self._index.writing(record.key):
+            written = await self._write_value(record.key, value, revision)
+            if written is None:
+                return None
+            return self._note(StoredRecord(record.model_copy(update={"sealed": stored.sealed}), written, len(value)))
+
+    async def _write_value(self, key: str, value: bytes, revision: int) -> int | None:
         try:
             if revision == 0:
-                written = await self._kv.create(record.key, value)
-            else:
-                written = await self._kv.update(record.key, value, last=revision)
-            return StoredRecord(record.model_copy(update={"sealed": stored.sealed}), written, len(value))
+                return await self._kv.create(key, value)
+            return await self._kv.update(key, value, last=revision)
         except nats.js.errors.KeyWrongLastSequenceError:
             return None
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
-            raise StoreUnavailableError(f"{self._bucket} {record.key}: {error!r}") from error
+            raise StoreUnavailableError(f"{self._bucket} {key}: {error!r}") from error
 
     async def _sealed(self, record: RecordT) -> RecordT:
         """The record as stored: with its secret part encrypted."""
@@ -263,7 +281,8 @@ class Store(Generic[RecordT]):
         return bucket_of(self._bus.js, self._bucket)
 
     def _note(self, held: StoredRecord[RecordT]) -> StoredRecord[RecordT]:
-        self._on_write(held)
+        if self._index is not None:
+            self._index.update(held)
         self._outboxes.written(held.record)
         key = held.record.key
         self._recent.pop(key, None)
@@ -272,4 +291,3 @@ class Store(Generic[RecordT]):
         if len(self._recent) > _RECENT:
             self._recent.popitem(last=False)
         return held
-
