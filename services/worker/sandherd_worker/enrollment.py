@@ -10,6 +10,7 @@ import asyncio
 import os
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
@@ -106,17 +107,22 @@ class Enrollment:
             raise EnrollmentRefusedError(f"the sandbox's joiner credential expired at {expires_at.isoformat()}")
 
     async def _once(self) -> None:
-        """Join once, and keep the connection until it ends."""
+        """Join once, and keep the connection until it ends. The joiner's connection is closed beside opening it."""
         if self._who.credentials is None:
             await self._stay(Identity.anonymous(), None)
             return
         pair = own_key(self._who.state_dir)
+        closing: asyncio.Task[None] | None = None
         try:
-            grant = await self._request_credential(pair.public_key.decode())
+            async with AsyncExitStack() as joiner:
+                grant = await self._request_credential(pair.public_key.decode(), joiner)
+                closing = asyncio.create_task(joiner.pop_all().aclose())
             self._jwt = grant.jwt
             await self._stay(Identity.renewing(lambda: self._jwt, pair.seed.decode()), grant)
         finally:
             pair.wipe()
+            if closing is not None:
+                await closing
 
     async def _stay(self, identity: Identity, grant: CredentialGrant | None) -> None:
         """Open the main connection and run the session, until the connection is closed for good."""
@@ -149,7 +155,8 @@ class Enrollment:
         while True:
             await asyncio.sleep(_until_renewal(grant))
             try:
-                grant = await self._request_credential(key)
+                async with AsyncExitStack() as joiner:
+                    grant = await self._request_credential(key, joiner)
             except (BusError, OSError) as error:
                 _log.warning("credential not renewed yet", expires_at=grant.expires_at.isoformat(), error=str(error))
                 continue
@@ -157,31 +164,34 @@ class Enrollment:
             await bus.client.force_reconnect()
             _log.info("credential renewed", expires_at=grant.expires_at.isoformat())
 
-    async def _request_credential(self, public_key: str) -> CredentialGrant:
-        """Request a credential over a short connection of the joiner. Raises `EnrollmentRefusedError`, `BusError`."""
+    async def _request_credential(self, public_key: str, joiner: AsyncExitStack) -> CredentialGrant:
+        """Request a credential over a connection of the joiner, which `joiner` closes.
+
+        Raises `EnrollmentRefusedError` and `BusError`.
+        """
         credentials = self._who.credentials
         if credentials is None:
             raise BusError("there are no credentials to join with")
         self._check_not_too_late()
         subject = CREDENTIAL.fill(project=self._who.project, sandbox=self._who.sandbox)
         question = AskCredential(public_key=public_key, fence=self._who.fence).model_dump_json().encode()
-        async with Bus.open(
+        opening = Bus.open(
             self._who.nats_url,
             name=f"joiner {self._who.sandbox}",
             identity=Identity.file(credentials),
             inbox=f"{self._who.inbox}-join",
             patience=_PATIENCE,
-        ) as bus:
-            try:
-                grant = read_reply(await bus.request(subject, question, timeout=_ANSWER), CredentialGrant)
-                # Called before the connection is closed, which takes a moment: an agent may be waiting for it.
-                self._granted(grant)
-                self._store_joiner(credentials, grant)
-                return grant
-            except RefusedError as error:
-                if error.problem.code is Code.REFUSED:
-                    raise EnrollmentRefusedError(error.problem.message) from error
-                raise
+        )
+        bus = await joiner.enter_async_context(opening)
+        try:
+            grant = read_reply(await bus.request(subject, question, timeout=_ANSWER), CredentialGrant)
+        except RefusedError as error:
+            if error.problem.code is Code.REFUSED:
+                raise EnrollmentRefusedError(error.problem.message) from error
+            raise
+        self._granted(grant)
+        self._store_joiner(credentials, grant)
+        return grant
 
     def _store_joiner(self, credentials: Path, grant: CredentialGrant) -> None:
         if grant.joiner is None:

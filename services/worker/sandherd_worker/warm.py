@@ -16,9 +16,10 @@ from typing import Final
 BEGIN: Final = "begin"
 ENVIRONMENT: Final = "environment.json"
 _NEEDED: Final = (
+    "email.parser",  # by nats-py, at the first headers
     "nats.aio.client",
     "watchfiles",
-    "sandherd_worker.worker_lifecycle",
+    "anyio._backends._asyncio",  # by watchfiles, at the first watch
     "sandherd_worker.attempt",
     "sandherd_worker.worker_lifecycle",
     "sandherd_worker.previous_attempt",
