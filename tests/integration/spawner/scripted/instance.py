@@ -149,7 +149,10 @@ class Instance:
             await scheduler._judge.end_overdue_attempts(scheduler._changing(scheduler._fence))
 
     async def sweep(self) -> None:
-        """One pass of the sweep, which wakes the keeper for all that live, and one of the pool's filler."""
+        """The clearing of outboxes, a pass of the sweep, which wakes the keeper for all that live, and the filler's."""
+        for store in (self._spawner.core.live.tasks, self._spawner.core.live.sandboxes):
+            for key in list(store._outboxes._published):
+                await store._clear(key)
         await self._spawner.sweeper.sweep(SETTINGS.keep_ended)
         await self._spawner.filler.fill(_PATIENCE)
 
@@ -194,7 +197,7 @@ class Instance:
         index = self._indexes.get(write.bucket)
         if index is not None:
             gone = "PURGE" if write.value is None else None
-            index._apply(KeyValue.Entry(write.bucket, write.key, write.value, write.revision, 0, 0, gone))
+            index._receive(KeyValue.Entry(write.bucket, write.key, write.value, write.revision, 0, 0, gone))
 
     def is_at(self, what: str) -> bool:
         """Whether it has begun this and not come to its end."""
