@@ -15,6 +15,7 @@ LARGE = {
     "libs/sandherd/contracts/requests/__init__.py": "the exported names, twice: for type checkers, and by module",
     "libs/sandherd/client/sandboxes/operations.py": "one class: what a client can do with sandboxes",
     "libs/sandherd/cli/commands/run.py": "one command, with one parameter per option",
+    "services/spawner/spawner/records/store.py": "one class: how a record is read, written and published",
     "services/spawner/spawner/runtimes/fork_program.py": "one program, which can import no other module of the spawner",
     "services/spawner/spawner/pull_requests/decisions.py": "one set: every state change of a pull request",
     "services/spawner/spawner/repositories/preparer.py": "one class: every step of preparing a checkout",

@@ -7,6 +7,8 @@ from typing import Final
 
 from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.contracts.names import new_name
+from sandherd.contracts.requests import SandboxView
+from sandherd.contracts.states import SandboxState
 from sandherd.telemetry import logs
 from spawner.live_state import LiveState
 from spawner.pool import decisions
@@ -20,12 +22,18 @@ from spawner.sandboxes.runtime_calls import call_with_timeout
 PREFIX: Final = "wrm"
 _CLAIM_GRACE: Final = 60.0
 """Seconds after which a claim without a sandbox record is abandoned: the claimer crashed, or its task was ended."""
+_STARTING: Final = (SandboxState.REQUESTED, SandboxState.SPAWNING)
+_START_SECONDS: Final = 1.0
+"""Maximum time for which claimed sandboxes start before the pool is refilled."""
 _FREE: Final = (WarmState.REQUESTED, WarmState.READY)
 _log: Final = logs.get("pool.filler")
 
 
 class Filler:
-    """Runs passes, immediately after a claim. Writes the intent first: the record, then the runtime call."""
+    """Runs passes, also after a claim. Writes the intent first: the record, then the runtime call.
+
+    A claimed sandbox starts first: starting its replacement beside it would take the processors that it needs.
+    """
 
     def __init__(
         self,
@@ -44,7 +52,11 @@ class Filler:
         )
         self._max_age = max_age
         self._wake = asyncio.Event()
+        self._starting: set[str] = set()
+        self._started = asyncio.Event()
         live.pool_index.on_change(lambda _key, record: self._changed(record))
+        live.sandbox_index.on_change(self._on_sandbox)
+        live.sandbox_index.on_removal(self._has_started)
 
     async def run(self, interval: float, timeout: float) -> None:
         """Run until cancelled. `timeout` of each runtime call is in seconds."""
@@ -54,6 +66,7 @@ class Filler:
                 self._live.meters.hide("sandherd_warm_sandboxes")  # another replica shows them now
             await self._lease.wait_held()
             self._wake.clear()
+            await self._until_started()
             try:
                 await self.fill(timeout)
             except LeaseLostError as error:
@@ -133,9 +146,26 @@ class Filler:
         if runtime:
             await call_with_timeout(runtime.remove(unit), timeout, f"runtime {runtime.name}")
 
+    async def _until_started(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_START_SECONDS):
+                while self._starting:
+                    self._started.clear()
+                    await self._started.wait()
+        self._starting.clear()
+
     def _changed(self, record: WarmRecord) -> None:
         if record.state is WarmState.CLAIMED:
+            self._starting.add(record.claimed_by or "")
             self._wake.set()
+
+    def _on_sandbox(self, key: str, view: SandboxView) -> None:
+        if view.state not in _STARTING:
+            self._has_started(key)
+
+    def _has_started(self, key: str) -> None:
+        self._starting.discard(key)
+        self._started.set()
 
     def _measure(self) -> None:
         states = [record.state for record in self._live.pool_index.views()]
