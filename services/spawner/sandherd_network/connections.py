@@ -1,13 +1,17 @@
 """All connections of one sandbox: accepted within limits, closed after an idle timeout."""
 
+from __future__ import annotations
+
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
 
 from sandherd_network.event_loop import READ, EventLoop
 from sandherd_network.relay import Relay, reset
+
+TYPE_CHECKING = False  # the module `typing` takes longer to load than what is used of it
+if TYPE_CHECKING:
+    from typing import Final
 
 MAX_CONNECTIONS: Final = 512
 """Maximum concurrent connections of a sandbox, both directions together; further ones are reset."""
@@ -25,14 +29,12 @@ Dial = Callable[[socket.socket], socket.socket | None]
 """Starts the outgoing connection for an accepted one; None: it is refused. Raises `OSError`."""
 
 
-@dataclass
 class Bucket:
     """Token bucket: allows `rate` per second, and a `burst` after idle time."""
 
-    rate: float
-    burst: float
-    _tokens: float = -1.0
-    _updated_at: float = 0.0
+    def __init__(self, rate: float, burst: float) -> None:
+        self.rate, self.burst = rate, burst
+        self._tokens, self._updated_at = -1.0, 0.0
 
     def take(self, now: float) -> bool:
         """Whether another is allowed now."""

@@ -3,11 +3,15 @@
 Both are untrusted. What can't be parsed is None or empty, never an exception.
 """
 
+from __future__ import annotations
+
 import struct
-from dataclasses import dataclass
-from typing import Final
 
 from sandherd_network.policy import Address, unpack_address
+
+TYPE_CHECKING = False  # the module `typing` takes longer to load than what is used of it
+if TYPE_CHECKING:
+    from typing import Final
 
 HEADER: Final = 12
 _IS_REPLY, _RECURSION_AVAILABLE = 0x8000, 0x0080
@@ -25,21 +29,18 @@ _A, _AAAA = 1, 28
 SERVER_FAILURE, NO_SUCH_NAME = 2, 3
 
 
-@dataclass(frozen=True)
 class DnsQuestion:
-    """One question for one name, in lower case without the trailing dot."""
+    """One question for one name, in lower case without the trailing dot; `end` is where it ends in the message."""
 
-    name: str
-    end: int
-    """The offset in the message at which it ends."""
+    def __init__(self, name: str, end: int) -> None:
+        self.name, self.end = name, end
 
 
-@dataclass(frozen=True)
 class DnsAddress:
     """An address, and its TTL in seconds."""
 
-    address: Address
-    ttl: int
+    def __init__(self, address: Address, ttl: int) -> None:
+        self.address, self.ttl = address, ttl
 
 
 def parse_question(message: bytes) -> DnsQuestion | None:

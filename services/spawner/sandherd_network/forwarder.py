@@ -6,7 +6,11 @@ It reads `network.json` there (see `policy`), waits until bubblewrap has written
 sets up its network namespace, lets it begin by writing a byte to `gate`, and serves it until it has ended. It listens
 on `network.sock` for the spawner (see `port_publisher`). Each refused destination is logged once on standard error.
 Its exit status is 0 when there is nothing more to serve; after any other status it must be restarted.
+
+A sandbox starts after it, so it loads few modules: neither `typing`, `dataclasses` nor `pathlib`.
 """
+
+from __future__ import annotations
 
 import ipaddress
 import json
@@ -16,11 +20,9 @@ import signal
 import socket
 import sys
 import time
-from pathlib import Path
-from typing import Final
 
 if not __package__:  # run as a program: nothing but the standard library is found
-    sys.path.insert(0, str(Path(__file__).parent.parent))
+    sys.path.insert(0, __file__.rpartition("/sandherd_network/")[0])
 
 from sandherd_network import netlink
 from sandherd_network.connections import MAX_CONNECTIONS, Connections, connect
@@ -30,7 +32,11 @@ from sandherd_network.policy import Decisions, NetworkPolicy, parse_address, unm
 from sandherd_network.port_publisher import Publisher
 from sandherd_network.resolver import Resolver
 
-HOSTS: Final = Path("/etc/hosts")
+TYPE_CHECKING = False  # the module `typing` takes longer to load than what is used of it
+if TYPE_CHECKING:
+    from typing import Final
+
+HOSTS: Final = "/etc/hosts"
 _POLL_SECONDS: Final = 0.003
 _SPARE_DESCRIPTORS: Final = 96
 _MAX_LOGGED_REFUSALS: Final = 200
@@ -40,7 +46,7 @@ _NEVER_EXPIRES: Final = float("inf")
 def main() -> int:
     """Set the network up, and serve it until the sandbox has ended; returns the exit status."""
     os.chdir(sys.argv[1])
-    policy = NetworkPolicy.from_json(Path("network.json").read_text())
+    policy = NetworkPolicy.from_json(_read("network.json"))
     decisions = Decisions(policy)
     _remember_hosts(decisions)
     publisher = Publisher.listen("network.sock")
@@ -55,14 +61,19 @@ def main() -> int:
     return 0
 
 
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123  # `pathlib` is not loaded
+        return file.read()
+
+
 def _wait_for_sandbox() -> int | None:
     """The sandbox's first process, once bubblewrap has reported it; None if it ended before.
 
     A directory that was removed has no link: what this waits for, and that it has ended, is never seen there.
     """
-    while not Path("exit").exists() and Path().stat().st_nlink and os.getppid() != 1:
+    while not os.access("exit", os.F_OK) and os.stat(".").st_nlink and os.getppid() != 1:  # noqa: PTH116  # as above
         try:
-            return int(json.loads(Path("info").read_text())["child-pid"])
+            return int(json.loads(_read("info"))["child-pid"])
         except (OSError, ValueError):
             time.sleep(_POLL_SECONDS)  # noqa: TID251  # a program without an event loop waits for another program's file
     return None
@@ -117,7 +128,7 @@ def _remember_hosts(decisions: Decisions) -> None:
     """Remember the policy's names that are in this host's hosts file; a sandbox sees the same file."""
     decisions.remember("localhost", [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")], _NEVER_EXPIRES)
     try:
-        lines = HOSTS.read_text(errors="replace").splitlines()
+        lines = _read(HOSTS).splitlines()
     except OSError:
         return
     for line in lines:

@@ -4,6 +4,8 @@ A child process enters the namespace, does the work, sends the sockets to its pa
 the forwarder stays inside. The agent never has the required capabilities: they belong to the owner of the namespace.
 """
 
+from __future__ import annotations
+
 import ctypes
 import fcntl
 import os
@@ -14,11 +16,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
 from sandherd_network import netlink
+
+TYPE_CHECKING = False  # the module `typing` takes longer to load than what is used of it
+if TYPE_CHECKING:
+    from typing import Final
 
 OWN4: Final = "192.0.0.8"
 """The sandbox's own IPv4 address: the dummy address of RFC 7600, which is assigned to no host."""
@@ -45,25 +48,24 @@ class NamespaceError(OSError):
     """The sandbox's network can't be set up on this host."""
 
 
-@dataclass(frozen=True)
 class NamespaceSockets:
     """The sockets inside that the forwarder serves. The IPv6 ones are present if the kernel has IPv6."""
 
-    streams: tuple[socket.socket, ...]
-    datagrams: tuple[socket.socket, ...]
+    def __init__(self, streams: tuple[socket.socket, ...], datagrams: tuple[socket.socket, ...]) -> None:
+        self.streams, self.datagrams = streams, datagrams
 
 
-@dataclass(frozen=True)
 class Namespace:
-    """A network namespace, and the user namespace that it belongs to, as open descriptors."""
+    """A network namespace, and the user namespace that it belongs to, as open descriptors.
 
-    network: int
-    user: int
-    owner: int
-    """The user on the host that the user namespace belongs to."""
+    `owner` is the user on the host that the user namespace belongs to.
+    """
+
+    def __init__(self, network: int, user: int, owner: int) -> None:
+        self.network, self.user, self.owner = network, user, owner
 
     @classmethod
-    def of_process(cls, pid: int) -> "Namespace":
+    def of_process(cls, pid: int) -> Namespace:
         """The namespaces of a process. Raises `OSError`."""
         network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
         user = fcntl.ioctl(network, _GET_USER_NAMESPACE)
@@ -142,7 +144,7 @@ def _set_up(loopback: Sequence[tuple[str, int]], *, is_ipv6: bool) -> list[socke
     netlink.enable_loopback()
     sockets = _open_family(socket.AF_INET, loopback)
     _route_to_loopback(OWN4)
-    if not Path("/proc/net/if_inet6").exists():
+    if not os.access("/proc/net/if_inet6", os.F_OK):
         return sockets
     sockets += _open_family(socket.AF_INET6, loopback)
     if is_ipv6:

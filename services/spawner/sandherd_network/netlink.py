@@ -4,13 +4,17 @@ Implemented without a library: it runs at every start of a sandbox, in a program
 general library for netlink takes longer to import than the whole sandbox to start.
 """
 
+from __future__ import annotations
+
 import os
 import socket
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Final
+
+TYPE_CHECKING = False  # the module `typing` takes longer to load than what is used of it
+if TYPE_CHECKING:
+    from typing import Final
 
 _REQUEST, _ACK, _CREATE, _EXCL, _APPEND = 0x1, 0x4, 0x400, 0x200, 0x800
 _ERROR: Final = 2
@@ -118,17 +122,15 @@ _TABLE, _CHAIN = b"sandherd\0", b"prerouting\0"
 _TCP: Final = b"\x06"
 
 
-@dataclass
 class Redirections:
     """The rules of one address family: which TCP connections are redirected to the listening socket of the forwarder.
 
     They use `tproxy`: `redirect` needs connection tracking, whose memory is charged to no process and not limited.
     """
 
-    family: socket.AddressFamily
-    listener: str
-    port: int
-    _rules: list[bytes] = field(default_factory=list)
+    def __init__(self, family: socket.AddressFamily, listener: str, port: int) -> None:
+        self.family, self.listener, self.port = family, listener, port
+        self._rules: list[bytes] = []
 
     def redirect(self, address: str, port: int) -> None:
         """Redirect connections to this address and port."""

@@ -3,14 +3,19 @@
 Imported by the forwarder, which runs without installed packages: the standard library only.
 """
 
+from __future__ import annotations
+
 import ipaddress
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Final, Literal, Self
 
-Mode = Literal["internet", "allow", "none", "host"]
+TYPE_CHECKING = False  # the module `typing` takes longer to load than what is used of it
+if TYPE_CHECKING:
+    from typing import Final, Literal, Self
+
+    Mode = Literal["internet", "allow", "none", "host"]
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -33,12 +38,20 @@ _ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
 """The upper half of an interface id of ISATAP, with an IPv4 address as the lower half (RFC 5214, 6.1)."""
 
 
-@dataclass(frozen=True)
 class Endpoint:
     """A host, as a name or an address, and a port; None stands for every port."""
 
-    host: str
-    port: int | None = None
+    def __init__(self, host: str, port: int | None = None) -> None:
+        self.host, self.port = host, port
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Endpoint) and (self.host, self.port) == (other.host, other.port)
+
+    def __hash__(self) -> int:
+        return hash((self.host, self.port))
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.host!r}, {self.port!r})"
 
     @property
     def address(self) -> Address | None:
@@ -72,23 +85,35 @@ def unpack_address(packed: bytes) -> Address | None:
         return None
 
 
-@dataclass(frozen=True)
 class NetworkPolicy:
-    """What one sandbox may connect to. Written by the spawner, read by the sandbox's forwarder."""
+    """What one sandbox may connect to. Written by the spawner, read by the sandbox's forwarder.
 
-    mode: Mode = "internet"
-    endpoints: tuple[Endpoint, ...] = ()
-    """Permitted in every mode, at any address: the broker, and what the operator declares."""
-    allow: tuple[Endpoint, ...] = ()
-    """The only public hosts permitted in mode `allow`."""
-    networks: tuple[str, ...] = ()
-    """Public networks permitted in mode `allow`."""
-    deny: tuple[str, ...] = ()
-    """Public networks that are never permitted."""
+    `endpoints` are permitted in every mode, at any address: the broker, and what the operator declares. `allow` are the
+    only public hosts, and `networks` the only public networks, that mode `allow` permits. `deny` are public networks
+    that are never permitted.
+    """
+
+    def __init__(
+        self,
+        mode: Mode = "internet",
+        endpoints: tuple[Endpoint, ...] = (),
+        *,
+        allow: tuple[Endpoint, ...] = (),
+        networks: tuple[str, ...] = (),
+        deny: tuple[str, ...] = (),
+    ) -> None:
+        self.mode, self.endpoints, self.allow, self.networks, self.deny = mode, endpoints, allow, networks, deny
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NetworkPolicy) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
 
     def to_json(self) -> str:
         """The JSON that the forwarder reads."""
-        return json.dumps(asdict(self))
+        named = {name: [vars(one) for one in getattr(self, name)] for name in ("endpoints", "allow")}
+        return json.dumps({"mode": self.mode, **named, "networks": self.networks, "deny": self.deny})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -140,12 +165,12 @@ def _effective_addresses(address: Address) -> tuple[Address, ...]:
     return (unmapped(address), inner) if is_isatap else (unmapped(address),)
 
 
-@dataclass
 class Decisions:
     """The policy, with the addresses of its names. `remember` and `refusal` take the time in seconds."""
 
-    policy: NetworkPolicy
-    _resolved: dict[tuple[Endpoint, Address], float] = field(default_factory=dict)
+    def __init__(self, policy: NetworkPolicy) -> None:
+        self.policy = policy
+        self._resolved: dict[tuple[Endpoint, Address], float] = {}
 
     def matching_endpoints(self, name: str) -> list[Endpoint]:
         """The entries of the policy that match this name."""

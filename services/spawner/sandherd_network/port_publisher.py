@@ -4,14 +4,19 @@ The spawner connects to a socket in the run's folder, which no sandbox sees. It 
 the host's loopback address that forwards there.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import socket
-from typing import Final
 
 from sandherd_network.connections import Connections, start_connect
 from sandherd_network.event_loop import READ, EventLoop
 from sandherd_network.namespace import Namespace
+
+TYPE_CHECKING = False  # the module `typing` takes longer to load than what is used of it
+if TYPE_CHECKING:
+    from typing import Final
 
 _MAX_PORTS: Final = 16
 """Maximum open ports of one sandbox; for another the oldest is closed."""
@@ -28,7 +33,7 @@ class Publisher:
         self._spare_sockets: list[socket.socket] = []
 
     @classmethod
-    def listen(cls, path: str) -> "Publisher":
+    def listen(cls, path: str) -> Publisher:
         """Open the socket for the spawner. Raises `OSError`."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)  # noqa: PTH108  # left by a forwarder that has crashed

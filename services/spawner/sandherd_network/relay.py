@@ -1,13 +1,18 @@
 """Two connected TCP sockets whose bytes are copied from each to the other, with half-close and backpressure."""
 
+from __future__ import annotations
+
 import select
 import socket
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
 
 from sandherd_network.event_loop import READ, WRITE, EventLoop
+
+TYPE_CHECKING = False  # the module `typing` takes longer to load than what is used of it
+if TYPE_CHECKING:
+    from typing import Final
 
 _CHUNK: Final = 256 * 1024
 _CHUNKS_PER_TURN: Final = 8
@@ -66,7 +71,7 @@ class Relay:
     """`accepted` is connected; `outgoing` is still connecting. `on_closed` is called once, when both are closed."""
 
     def __init__(
-        self, loop: EventLoop, accepted: socket.socket, outgoing: socket.socket, on_closed: Callable[["Relay"], None]
+        self, loop: EventLoop, accepted: socket.socket, outgoing: socket.socket, on_closed: Callable[[Relay], None]
     ) -> None:
         self._loop, self._on_closed = loop, on_closed
         self._sockets = (accepted, outgoing)

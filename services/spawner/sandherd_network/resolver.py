@@ -1,20 +1,23 @@
 """The name server of a sandbox: forwards queries for permitted names to the host's own resolvers."""
 
+from __future__ import annotations
+
 import os
 import socket
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
 
 from sandherd_network import dns_messages
 from sandherd_network.dns_messages import DnsQuestion
 from sandherd_network.event_loop import READ, EventLoop
 from sandherd_network.policy import Decisions, parse_address
 
-RESOLV_CONF: Final = Path("/etc/resolv.conf")
+TYPE_CHECKING = False  # the module `typing` takes longer to load than what is used of it
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+RESOLV_CONF: Final = "/etc/resolv.conf"
 PORT: Final = 53
 _MAX_QUERIES: Final = 64
 """Maximum concurrent queries of one sandbox; further ones fail."""
@@ -27,22 +30,27 @@ _MIN_PIN_SECONDS: Final = 3600.0
 Reply = Callable[[bytes], None]
 
 
-@dataclass
 class _PendingQuery:
-    message: bytes
-    question: DnsQuestion
-    send_reply: Reply
-    attempt: int
-    upstream: socket.socket
-    query_id: bytes
-    sent_at: float
+    def __init__(
+        self,
+        message: bytes,
+        question: DnsQuestion,
+        send_reply: Reply,
+        *,
+        attempt: int,
+        upstream: socket.socket,
+        query_id: bytes,
+        sent_at: float,
+    ) -> None:
+        self.message, self.question, self.send_reply = message, question, send_reply
+        self.attempt, self.upstream, self.query_id, self.sent_at = attempt, upstream, query_id, sent_at
 
 
 def name_servers() -> list[str]:
     """The host's resolvers, as currently listed in its `resolv.conf`."""
     found = []
-    with suppress(OSError):
-        for line in RESOLV_CONF.read_text(errors="replace").splitlines():
+    with suppress(OSError), open(RESOLV_CONF, errors="replace") as file:  # noqa: PTH123  # `pathlib` is not loaded
+        for line in file:
             fields = line.split()
             if len(fields) > 1 and fields[0] == "nameserver" and parse_address(fields[1].partition("%")[0]):
                 found.append(fields[1])
@@ -93,7 +101,13 @@ class Resolver:
             upstream.close()
             return False
         self._pending[upstream.fileno()] = _PendingQuery(
-            message, question, send_reply, attempt, upstream, query_id, self._loop.now
+            message,
+            question,
+            send_reply,
+            attempt=attempt,
+            upstream=upstream,
+            query_id=query_id,
+            sent_at=self._loop.now,
         )
         self._loop.watch(upstream.fileno(), READ, lambda _: self._on_reply(upstream))
         return True

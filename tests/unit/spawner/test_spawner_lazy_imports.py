@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 _LIGHT = """
 import sys
@@ -46,4 +48,21 @@ assert {"jwt", "cryptography"} & sys.modules.keys() == set()
 def test_client_of_a_forge_is_loaded_with_its_first_use() -> None:
     """The entrance, URLs and texts need none of its libraries; only a signature of an App needs cryptography."""
     done = subprocess.run([sys.executable, "-c", _FORGES], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+_PROGRAMS = """
+import sys
+sys.path[:0] = [{network!r}, {runtimes!r}]
+import sandherd_network.forwarder, launcher
+heavy = {{"typing", "dataclasses", "pathlib", "inspect", "asyncio"}}
+assert heavy & sys.modules.keys() == set(), heavy & sys.modules.keys()
+"""
+
+
+def test_programs_that_every_sandbox_starts_with_load_few_modules() -> None:
+    """The network forwarder and the launcher, as they are started: a sandbox waits for both."""
+    network, runtimes = (Path(str(find_spec(name).origin)).parent for name in ("sandherd_network", "spawner.runtimes"))  # type: ignore[union-attr]  # our own
+    code = _PROGRAMS.format(network=str(network.parent), runtimes=str(runtimes))
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

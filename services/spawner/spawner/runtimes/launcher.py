@@ -8,11 +8,16 @@ places which that uid reaches, devices of its own among them, in a mount namespa
 and capabilities for it. Bubblewrap then finds those paths in its arguments. Only the standard library.
 """
 
+from __future__ import annotations
+
 import ctypes
 import marshal
 import os
 import sys
-from typing import Any, Final
+
+TYPE_CHECKING = False  # the module `typing` takes longer to load than this program to run
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _KEYCTL: Final = {"x86_64": 250, "aarch64": 219}
