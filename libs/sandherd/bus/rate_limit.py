@@ -63,7 +63,7 @@ class RateLimiter:
             self._prune(at)
         return True
 
-    def forget(self, key: Hashable) -> None:
+    def drop(self, key: Hashable) -> None:
         """Treat a key as one that has published nothing so far."""
         self._expected.pop(key, None)
 

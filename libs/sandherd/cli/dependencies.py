@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from sandherd.client.errors import HerdError, ServiceAwayError
+from sandherd.client.errors import HerdError, ServiceUnavailableError
 from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code
 
@@ -26,7 +26,7 @@ async def require_dependencies(herd: Herd, names: Iterable[str]) -> None:
 async def _exists(herd: Herd, name: str) -> bool:
     try:
         await herd.task(name)
-    except ServiceAwayError:
+    except ServiceUnavailableError:
         return True
     except HerdError as error:
         if error.problem.code is not Code.NOT_FOUND:

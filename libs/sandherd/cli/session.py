@@ -12,7 +12,7 @@ from sandherd.cli.all_projects import everywhere
 from sandherd.cli.options import HerdLocation
 from sandherd.cli.stopped_stack import is_stopped
 from sandherd.client.context import Context, Role, holder
-from sandherd.client.errors import ServiceAwayError
+from sandherd.client.errors import ServiceUnavailableError
 from sandherd.client.herd import Herd
 from sandherd.client.named_contexts import LOCAL
 from sandherd.contracts.names import FLEET
@@ -78,7 +78,7 @@ async def standing(view: Awaitable[TaskView | SandboxView]) -> str | None:
     """
     try:
         return str((await view).state)
-    except ServiceAwayError:
+    except ServiceUnavailableError:
         return None
 
 

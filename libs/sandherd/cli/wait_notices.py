@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from sandherd.cli.stderr import complain
-from sandherd.client.errors import HerdError, ServiceAwayError
+from sandherd.client.errors import HerdError, ServiceUnavailableError
 from sandherd.client.events.sequencer import Event
 from sandherd.client.herd import Herd
 from sandherd.client.tasks.wait_reasons import progress_problem
@@ -46,7 +46,7 @@ class WaitNotices:
         """The reason, if it is known. Without a connection the follower reports the error."""
         try:
             return await progress_problem(self._herd.connection.request, self._task)
-        except ServiceAwayError as error:
+        except ServiceUnavailableError as error:
             if self._agent_works:  # which it does without the spawner
                 return None
             return f"{error.problem.message}; the task is stored and starts when it is back: see `sandherd status`"

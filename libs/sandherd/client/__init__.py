@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sandherd.client.access_tokens import NewToken
     from sandherd.client.artifacts import EventArtifact
     from sandherd.client.context import Context
-    from sandherd.client.errors import HerdError, NotReachedError, ServiceAwayError
+    from sandherd.client.errors import HerdError, NotReachedError, ServiceUnavailableError
     from sandherd.client.events.follower import EventFollower
     from sandherd.client.events.gap_filler import Patience
     from sandherd.client.events.sequencer import Event, MissingRange
@@ -179,7 +179,7 @@ __all__ = [
     "SecretList",
     "SecretView",
     "SendableMessageType",
-    "ServiceAwayError",
+    "ServiceUnavailableError",
     "Signal",
     "StatisticGroup",
     "StatisticsList",
@@ -221,7 +221,7 @@ _NAMES: Final = {
     "sandherd.client.access_tokens": "NewToken",
     "sandherd.client.artifacts": "EventArtifact",
     "sandherd.client.context": "Context",
-    "sandherd.client.errors": "HerdError NotReachedError ServiceAwayError",
+    "sandherd.client.errors": "HerdError NotReachedError ServiceUnavailableError",
     "sandherd.client.file_history": "FileContent",
     "sandherd.client.events.follower": "EventFollower",
     "sandherd.client.events.gap_filler": "Patience",

@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from sandherd.client import queries
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, ServiceAwayError, refused_of
+from sandherd.client.errors import HerdError, ServiceUnavailableError, refused_of
 from sandherd.client.events import decoder
 from sandherd.client.events.follower import EventFollower
 from sandherd.client.events.sequencer import Event
@@ -185,7 +185,7 @@ class _Outcome(Generic[ViewT]):
                 raise refused_of(event, envelope.type)
         try:
             return await self._target.get_view()
-        except ServiceAwayError:
+        except ServiceUnavailableError:
             return None
 
     def _refuses(self, event: Event, envelope: Envelope[Any]) -> bool:

@@ -26,7 +26,15 @@ from sandherd.client import queries
 from sandherd.client.command_traceparent import command_traceparent
 from sandherd.client.connection_failures import not_reached
 from sandherd.client.context import Context, holder
-from sandherd.client.errors import HerdError, NotReachedError, ServiceAwayError, broken, busy_wait, checked_name, closed
+from sandherd.client.errors import (
+    HerdError,
+    NotReachedError,
+    ServiceUnavailableError,
+    broken,
+    busy_wait,
+    checked_name,
+    closed,
+)
 from sandherd.client.own_creations import OwnCreations
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code, ContractError
@@ -112,7 +120,7 @@ class Connection:
     async def request(self, request: Request[AnswerT], *, timeout: float = 5.0) -> AnswerT:
         """Send a request to a service and return its reply within `timeout` seconds; retries while it is busy.
 
-        Raises `HerdError`; `ServiceAwayError` without a reply.
+        Raises `HerdError`; `ServiceUnavailableError` without a reply.
         """
         now = asyncio.get_running_loop().time
         deadline = now() + timeout
@@ -132,9 +140,9 @@ class Connection:
         except RefusedError as error:
             raise HerdError(error.problem) from None
         except NoResponderError:
-            raise ServiceAwayError.named(request.answered_by, "is unavailable") from None
+            raise ServiceUnavailableError.named(request.answered_by, "is unavailable") from None
         except RequestTimeoutError:
-            raise ServiceAwayError.named(request.answered_by, f"did not reply within {timeout:.3g} s") from None
+            raise ServiceUnavailableError.named(request.answered_by, f"did not reply within {timeout:.3g} s") from None
         except BusError as error:
             raise HerdError.of(
                 Code.INTERNAL,

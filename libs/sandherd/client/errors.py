@@ -78,7 +78,7 @@ class HerdError(Exception):
         return f"{message}; {with_command(self.problem.remedy)}" if self.problem.remedy else message
 
 
-class ServiceAwayError(HerdError):
+class ServiceUnavailableError(HerdError):
     """`service` did not reply, or not in time."""
 
     service: str = ""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, ServiceAwayError, made
+from sandherd.client.errors import HerdError, ServiceUnavailableError, made
 from sandherd.client.events import decoder
 from sandherd.client.events.decoder import Event
 from sandherd.contracts.commands import AnswerApproval, SendableMessageType, SendMessage
@@ -82,7 +82,7 @@ class Receipts:
         ):
             try:
                 found = await self._connection.request(request)
-            except ServiceAwayError:
+            except ServiceUnavailableError:
                 return
             for stored in found.events:
                 self._note(decoder.from_history(stored))

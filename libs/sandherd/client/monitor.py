@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, ServiceAwayError, checked_name, made
+from sandherd.client.errors import HerdError, ServiceUnavailableError, checked_name, made
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 
@@ -40,7 +40,7 @@ class MonitorOperations:
     async def _of_monitor(self, request: "requests.Request[AnswerT]") -> "AnswerT":
         try:
             return await self.connection.request(request)
-        except ServiceAwayError as error:
+        except ServiceUnavailableError as error:
             text = f"no monitor watches the herd: {error.problem.message}"
             raise HerdError.of(Code.UNAVAILABLE, text, remedy=_NO_MONITOR) from None
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from sandherd.client.connection import Connection
-from sandherd.client.errors import STATUS_REMEDY, HerdError, ServiceAwayError, made
+from sandherd.client.errors import STATUS_REMEDY, HerdError, ServiceUnavailableError, made
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 from sandherd.sealed_secrets import seal, secret_member
@@ -69,7 +69,7 @@ class NamedSecrets:
             return
         try:
             found = await self.connection.request(requests.ListSecrets(), timeout=CHECK_SECONDS)
-        except ServiceAwayError:
+        except ServiceUnavailableError:
             return
         self._names = frozenset(one.name for one in found.secrets)
         absent = sorted(wanted - self._names)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVa
 
 from pydantic import BaseModel
 
-from sandherd.client.errors import NAME_REMEDY, HerdError, ServiceAwayError, made, refused
+from sandherd.client.errors import NAME_REMEDY, HerdError, ServiceUnavailableError, made, refused
 from sandherd.contracts import requests
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests.base import Request
@@ -198,13 +198,15 @@ async def _listing(
         try:
             answer = await send(live)
             return ListPage(_items(answer), answer.next_cursor, "live")
-        except ServiceAwayError as unavailable:
+        except ServiceUnavailableError as unavailable:
             return await _history_instead(send, beyond(), unavailable)
     answer = await send(beyond())
     return ListPage(_items(answer), answer.next_cursor, "history")
 
 
-async def _history_instead(send: SendRequest, beyond: Request[Any], unavailable: ServiceAwayError) -> ListPage[Any]:
+async def _history_instead(
+    send: SendRequest, beyond: Request[Any], unavailable: ServiceUnavailableError
+) -> ListPage[Any]:
     """The past reply instead of the live one; if there is none either, raises the error of the live one."""
     try:
         answer = await send(beyond)

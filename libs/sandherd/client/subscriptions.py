@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 from sandherd.bus.api_subjects import API_FROM_OUTSIDE
 from sandherd.bus.consumers.pull import REBIND, ConsumerUnresponsiveError, Puller
 from sandherd.client.connection import Connection
-from sandherd.client.errors import HerdError, NotReachedError, ServiceAwayError
+from sandherd.client.errors import HerdError, NotReachedError, ServiceUnavailableError
 from sandherd.client.events import decoder
 from sandherd.client.events.sequencer import Event
 from sandherd.contracts.errors import Code
@@ -65,7 +65,7 @@ class EventStream:
         self._consumer: str | None = None
         self._puller: Puller | None = None
         self._waiting: deque[Msg] = deque()
-        self._bound = False
+        self._subscribed = False
 
     async def __aenter__(self) -> Self:
         await self._bind()
@@ -92,7 +92,7 @@ class EventStream:
 
     async def close(self) -> None:
         """Stop receiving, and return unread events to the broker, so that the next reader gets them at once."""
-        self._bound = False
+        self._subscribed = False
         if self._puller is None:
             return
         with suppress(nats.errors.Error):  # broker unavailable: it redelivers them by itself
@@ -105,14 +105,14 @@ class EventStream:
         first = self._puller is None
         while True:
             try:
-                if not self._bound:
+                if not self._subscribed:
                     await self._bind()
                 assert self._puller is not None
                 return await self._puller.next_batch(WINDOW)
-            except (ConsumerUnresponsiveError, ServiceAwayError, nats.errors.Error) as error:
-                if first and isinstance(error, ServiceAwayError):
+            except (ConsumerUnresponsiveError, ServiceUnavailableError, nats.errors.Error) as error:
+                if first and isinstance(error, ServiceUnavailableError):
                     raise
-            self._bound = False
+            self._subscribed = False
             if self._connection.bus.closed:
                 raise _closed()
             await asyncio.sleep(REBIND)
@@ -132,7 +132,7 @@ class EventStream:
             if self._connection.bus.violations > violations:
                 raise _refused() from None
             raise
-        self._bound = True
+        self._subscribed = True
 
     async def _find(self) -> Subscription:
         listed = await self._connection.request(AskSubscriptions())

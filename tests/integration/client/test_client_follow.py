@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.client import EventFollower, Herd, HerdError, ServiceAwayError
+from sandherd.client import EventFollower, Herd, HerdError, ServiceUnavailableError
 from sandherd.client.events.gap_filler import Patience
 from sandherd.client.events.sequencer import MissingRange
 from sandherd.contracts.events.agent import AgentFailed
@@ -340,7 +340,7 @@ async def test_unavailable_services_are_an_error(client: Herd, neighbours: Neigh
     """With spawner and history down, following an unknown name raises an error that names the service."""
     await neighbours.silence(LiveTasks)
     neighbours.history_up = False
-    with pytest.raises(ServiceAwayError, match="spawner"):
+    with pytest.raises(ServiceUnavailableError, match="spawner"):
         await told(client.follow(task=TASK, patience=QUICK))
 
 

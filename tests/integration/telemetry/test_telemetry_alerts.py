@@ -123,7 +123,9 @@ def test_working_herd_fires_only_the_caused_alerts(watched: Watched) -> None:
     assert relay is not None
     os.kill(relay, signal.SIGSTOP)
     try:
-        watched.prometheus.until(lambda: ("SandherdServiceUnavailable", "pending") in alerts(), lambda: "nobody misses it")
+        watched.prometheus.until(
+            lambda: ("SandherdServiceUnavailable", "pending") in alerts(), lambda: "nobody misses it"
+        )
     finally:
         os.kill(relay, signal.SIGCONT)
     watched.prometheus.until(lambda: {name for name, _ in alerts()} == done, lambda: f"{alerts()}")

@@ -9,7 +9,7 @@ import pytest
 
 from sandherd.cli.exit_status import status_of
 from sandherd.cli.names import PAGES, full_name, sandbox_of
-from sandherd.client.errors import HerdError, ServiceAwayError
+from sandherd.client.errors import HerdError, ServiceUnavailableError
 from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code
 from sandherd.contracts.labels import NAME_LABEL
@@ -118,7 +118,7 @@ def test_without_services_the_name_is_unchanged() -> None:
 
     class Away(Known):
         async def task(self, name: str) -> Any:
-            raise ServiceAwayError.named("spawner", "is unavailable")
+            raise ServiceUnavailableError.named("spawner", "is unavailable")
 
     assert found("task-01kahc", Away()) == "task-01kahc"
 

@@ -9,7 +9,7 @@ import pytest
 from sandherd.client.doctor.check import Check, CheckState
 from sandherd.client.doctor.database import with_failed_requests
 from sandherd.client.doctor.services import UNAVAILABLE_REMEDY, Answers, ServiceReport, check_waiting, service_checks
-from sandherd.client.errors import HerdError, ServiceAwayError
+from sandherd.client.errors import HerdError, ServiceUnavailableError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import (
     DATABASE,
@@ -44,7 +44,7 @@ def judged(**answers: ServiceReport | HerdError) -> dict[str, Check]:
 
 def test_unreachable_service_is_wrong_and_its_checks_are_unknown() -> None:
     """A check that could not run is not reported as right."""
-    found = judged(spawner=ServiceAwayError.named("spawner", "is unavailable"), monitor=told())
+    found = judged(spawner=ServiceUnavailableError.named("spawner", "is unavailable"), monitor=told())
     assert (found["spawner"].state, found["spawner"].remedy) == (CheckState.WRONG, UNAVAILABLE_REMEDY)
     assert {found[name].state for name in ("streams", "consumers")} == {CheckState.UNKNOWN}
     assert not any(name.startswith("runtime") for name in found)
@@ -65,7 +65,7 @@ def test_database_has_its_name_and_address() -> None:
     found = {text: judged(event_ingest=report)["database"] for text, report in reports.items()}
     assert (found["new"].state, found["new"].found) == (CheckState.RIGHT, "database past at db:5432 responds")
     assert (found["old"].state, found["old"].found) == (CheckState.RIGHT, "responds")
-    away = judged(event_ingest=ServiceAwayError.named("event-ingest", "is unavailable"))["database"]
+    away = judged(event_ingest=ServiceUnavailableError.named("event-ingest", "is unavailable"))["database"]
     assert (away.state, away.remedy is not None) == (CheckState.UNKNOWN, True)
 
 

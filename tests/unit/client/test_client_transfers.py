@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.client import HerdError, ServiceAwayError
+from sandherd.client import HerdError, ServiceUnavailableError
 from sandherd.client.sandboxes.archive import pack, unpack
 from sandherd.client.sandboxes.execution import Execution, command, exit_status
 from sandherd.client.sandboxes.transfer import download, source, upload
@@ -73,7 +73,7 @@ def written(done: bool = True, **more: Any) -> FileWritten:  # how the answer ha
 async def test_large_file_is_uploaded_in_repeatable_chunks(tmp_path: Path) -> None:
     """A chunk that was not accepted is sent again; the transfer has one name until it is done."""
     (tmp_path / "x").write_bytes(DATA)
-    away = ServiceAwayError.named("spawner", "is unavailable")
+    away = ServiceUnavailableError.named("spawner", "is unavailable")
     service = Played(
         UploadChunk=[away, lambda asked: ChunkStored(index=asked.index)], Upload=[written(False), away, written()]
     )
@@ -262,7 +262,7 @@ async def test_output_is_read_to_its_end() -> None:
     """Reading continues at the last offset, over a lost reply, until all of it is here."""
     first = state("running", output=[ExecOutput(stream="stdout", data=b"a")], next_offset=1)
     last = state("exited", exit_code=3, output=[ExecOutput(stream="stderr", data=b"b")], next_offset=2, complete=True)
-    away = ServiceAwayError.named("spawner", "is unavailable")
+    away = ServiceUnavailableError.named("spawner", "is unavailable")
     service = Played(Exec=[first], ExecStatus=[away, last])
     execution = await Execution.start(service, command("sbx-a", ["x"]))  # type: ignore[arg-type]  # plays the service
     assert [(piece.stream, piece.data) async for piece in execution.output()] == [("stdout", b"a"), ("stderr", b"b")]

@@ -52,6 +52,6 @@ async def test_record_that_is_not_written_again_becomes_due(monkeypatch: pytest.
     changed = idle.model_copy(update={"sandbox": "sbx-3"})
     for one in (removed, changed, idle):
         known.add(one.key, one.outbox)
-    known.forget(removed.key)
+    known.drop(removed.key)
     known.written(changed.without(frozenset(changed.outbox)))
     assert await due == idle.key

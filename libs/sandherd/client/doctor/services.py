@@ -11,7 +11,7 @@ from sandherd.client.connection import Connection
 from sandherd.client.doctor.check import Check, CheckState
 from sandherd.client.doctor.database import REMEDY as DATABASE_REMEDY
 from sandherd.client.doctor.database import check_database, is_database
-from sandherd.client.errors import HerdError, ServiceAwayError
+from sandherd.client.errors import HerdError, ServiceUnavailableError
 from sandherd.contracts.requests import (
     BROKER_DATA,
     DATABASE,
@@ -101,7 +101,7 @@ async def request_reports(
 
 def remedy_of(error: HerdError) -> str | None:
     """What to do about a service that has refused a request, or did not reply."""
-    return UNAVAILABLE_REMEDY if isinstance(error, ServiceAwayError) else error.problem.remedy
+    return UNAVAILABLE_REMEDY if isinstance(error, ServiceUnavailableError) else error.problem.remedy
 
 
 async def _request_report(connection: Connection, request: type[Examine]) -> ServiceReport | HerdError:

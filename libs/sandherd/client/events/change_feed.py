@@ -33,7 +33,7 @@ class ChangeFeed:
         """Whether events may be missing since the last call of `refreshing`."""
 
     async def __aenter__(self) -> Self:
-        self._forget = self._connection.on_change(self._on_connection)
+        self._unsubscribe = self._connection.on_change(self._on_connection)
         for subject in self._subjects:
             self._subscriptions.append(await self._connection.listen(subject, self._receive))
         await self._connection.flush()
@@ -42,7 +42,7 @@ class ChangeFeed:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._forget()
+        self._unsubscribe()
         while self._subscriptions:
             await self._subscriptions.pop().unsubscribe()
 

@@ -32,16 +32,16 @@ class LiveFeed:
         self._line: ConnectionSignal | None = None
         self._something = asyncio.Event()
         self._subscriptions: dict[str, LiveSubscription] = {}
-        self._forget: Callable[[], None] | None = None
+        self._unsubscribe: Callable[[], None] | None = None
 
     @property
     def started(self) -> bool:
         """Whether it was started."""
-        return self._forget is not None
+        return self._unsubscribe is not None
 
     def start(self) -> None:
         """Start to observe the connection."""
-        self._forget = self._link.on_change(self._changed)
+        self._unsubscribe = self._link.on_change(self._changed)
 
     async def listen(self, *subjects: str) -> None:
         """Subscribe to these subjects, too."""
@@ -79,8 +79,8 @@ class LiveFeed:
 
     async def close(self) -> None:
         """Unsubscribe."""
-        if self._forget is not None:
-            self._forget()
+        if self._unsubscribe is not None:
+            self._unsubscribe()
         while self._subscriptions:
             await self._subscriptions.popitem()[1].unsubscribe()
 

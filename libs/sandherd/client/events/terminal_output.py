@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from sandherd.client.errors import ServiceAwayError
+from sandherd.client.errors import ServiceUnavailableError
 from sandherd.client.events.protocols import EntityStatus, HerdConnection
 from sandherd.client.events.target import Target
 from sandherd.contracts.requests import AskOutput, OutputChunk
@@ -74,7 +74,7 @@ class OutputFollower:
         try:
             async for chunk in self._reader.more():
                 yield chunk
-        except ServiceAwayError:
+        except ServiceUnavailableError:
             # Retried until the end: the broker stores the output for event-ingest.
             if last:
                 raise
@@ -82,7 +82,7 @@ class OutputFollower:
     async def _has_ended(self) -> bool:
         try:
             standing: EntityStatus = await self._link.standing(self._target)
-        except ServiceAwayError:
+        except ServiceUnavailableError:
             return False
         return standing.state in SANDBOX_ENDED
 

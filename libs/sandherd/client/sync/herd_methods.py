@@ -60,7 +60,7 @@ class SyncHerdMethods(
 ):
     """A connection to a herd, as one user in one project.
 
-    Every method raises `HerdError`: with the service's own refusal, as `ServiceAwayError` if the service is
+    Every method raises `HerdError`: with the service's own refusal, as `ServiceUnavailableError` if the service is
     unavailable, as `NotReachedError` if the broker is.
     """
 

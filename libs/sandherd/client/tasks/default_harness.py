@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from sandherd.client.errors import HerdError, ServiceAwayError
+from sandherd.client.errors import HerdError, ServiceUnavailableError
 from sandherd.client.queries import SendRequest
 from sandherd.contracts.errors import Code
 from sandherd.contracts.harnesses import PROJECT_DEFAULT
@@ -18,7 +18,7 @@ async def require_harness(send: SendRequest, project: str, tasks: Mapping[str, T
         return
     try:
         known: list[ProjectView] = (await send(ListProjects())).projects
-    except ServiceAwayError:
+    except ServiceUnavailableError:
         return
     if any(view.project == project and view.defaults.harness is None for view in known):
         label = tasks[incomplete[0]].labels.get(NAME_LABEL, incomplete[0])

@@ -38,13 +38,13 @@ class Resubmission:
         subject = entity_subjects(self._connection.project, self._task)
         self._subscription = await self._connection.listen(subject, self._receive)
         await self._connection.flush()
-        self._forget = self._connection.on_command(self._sent)
+        self._unsubscribe = self._connection.on_command(self._sent)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._forget()
+        self._unsubscribe()
         await self._subscription.unsubscribe()
 
     async def check_same(self, remedy: str) -> None:

@@ -50,7 +50,7 @@ def _explained(view: TaskView, approvals: "Sequence[ApprovalView]") -> TaskView:
 async def progress_problem(send: SendRequest, task: str) -> str | None:
     """Why a task makes no progress at present, as text with a remedy; None if its agent works, or it has ended.
 
-    Raises `HerdError`, as `ServiceAwayError` if the spawner does not respond.
+    Raises `HerdError`, as `ServiceUnavailableError` if the spawner does not respond.
     """
     found = (await send(LiveTasks(task=task, limit=1))).tasks
     if not found:

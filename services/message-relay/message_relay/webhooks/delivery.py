@@ -76,7 +76,7 @@ class WebhookDelivery:
         self._queue = DeliveryQueue(stored.record, rules.RETRIES)
         self._pair: tuple[str, str] = ("", "")
         self._sending: set[asyncio.Task[None]] = set()
-        self._changed, self._news, self._unsaved = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._changed, self._arrived, self._unsaved = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._space = asyncio.Event()
         self._failure: BaseException | None = None
 
@@ -127,7 +127,7 @@ class WebhookDelivery:
         """Read the stream whenever an event of the project was stored."""
 
         async def notice(_msg: Msg) -> None:
-            self._news.set()
+            self._arrived.set()
 
         subscription = await self._bus.client.subscribe(live_subject(subject_of(self._record.project)), cb=notice)
         try:
@@ -143,11 +143,11 @@ class WebhookDelivery:
             while self._queue.is_full:
                 self._space.clear()
                 await self._space.wait()
-            self._news.clear()
+            self._arrived.clear()
             if not await until_read(self._read_once):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_READ_EVERY):
-                        await self._news.wait()
+                        await self._arrived.wait()
 
     async def _read_once(self) -> bool:
         found, dropped = await self._intake.read(self._record, self._queue)

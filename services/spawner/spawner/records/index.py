@@ -149,7 +149,7 @@ class Index(Generic[RecordT, ViewT]):
                     async with asyncio.timeout(_CHECK):
                         entry = await anext(watcher)
                 except TimeoutError:
-                    if await self._deaf(bus):
+                    if await self._is_behind(bus):
                         return
                     continue
                 if entry is None:
@@ -202,7 +202,7 @@ class Index(Generic[RecordT, ViewT]):
         for callback in self._removal_listeners:
             callback(key)
 
-    async def _deaf(self, bus: Bus) -> bool:
+    async def _is_behind(self, bus: Bus) -> bool:
         """Whether the watch still lacks a message that the bucket already had at the previous check."""
         missed = self._behind is not None and self._seen < self._behind
         last = await self._last(bus)

@@ -53,7 +53,7 @@ class Outboxes:
         else:
             del self._published[record.key]
 
-    def forget(self, key: str) -> None:
+    def drop(self, key: str) -> None:
         """A record was removed."""
         self._published.pop(key, None)
 

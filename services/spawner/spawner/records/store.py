@@ -193,7 +193,7 @@ class Store(Generic[RecordT]):
     async def _clear(self, key: str) -> StoredRecord[RecordT] | None:
         held = await self.change(key, lambda record, _: self._outboxes.cleared(record))
         if held is None:
-            self._outboxes.forget(key)
+            self._outboxes.drop(key)
         return held
 
     async def _publish(self, record: RecordT, documents: Iterable[str]) -> list[str]:
@@ -224,7 +224,7 @@ class Store(Generic[RecordT]):
         except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
             _log.info("record not deleted", bucket=self._bucket, key=held.record.key, error=repr(error))
             return False
-        self._outboxes.forget(held.record.key)
+        self._outboxes.drop(held.record.key)
         if held.record.sealed:
             await self._erase_keys(held.record)
         return True

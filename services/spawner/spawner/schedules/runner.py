@@ -50,7 +50,7 @@ class ScheduleRunner:
         self._next: dict[str, tuple[datetime, datetime | None]] = {}
         self._wake = asyncio.Event()
         live.schedule_index.on_change(lambda _key, _record: self._wake.set())
-        live.schedule_index.on_removal(self._forget)
+        live.schedule_index.on_removal(self._on_removal)
         live.task_index.on_change(self._on_task)
 
     async def run(self) -> None:
@@ -178,7 +178,7 @@ class ScheduleRunner:
             async with asyncio.timeout(min([*waits, self._interval])):
                 await self._wake.wait()
 
-    def _forget(self, key: str) -> None:
+    def _on_removal(self, key: str) -> None:
         self._next.pop(key, None)
 
     def _on_task(self, _key: str, task: TaskFacts) -> None:

@@ -65,7 +65,7 @@ class Scheduler:
         self._assigned = assigned
         self._interval = interval
         self._settled = settled
-        self._judge = TaskReaper(live, queue, settled)
+        self._reaper = TaskReaper(live, queue, settled)
         self._fence = 0
         self._wake = asyncio.Event()
         self._late = asyncio.Event()
@@ -99,7 +99,7 @@ class Scheduler:
             await self._late.wait()
             self._late.clear()
             try:
-                await self._judge.end_overdue_attempts(self._changing(self._fence))
+                await self._reaper.end_overdue_attempts(self._changing(self._fence))
             except LeaseLostError as error:
                 _log.info("lease lost to another replica", lease=str(error))
             except FOR_NOW as error:
@@ -112,7 +112,7 @@ class Scheduler:
             await self._live.catch_up()
             self._fence = self._lease.fence
         fence = self._fence
-        if await self._judge.end_pending(self._changing(fence)):
+        if await self._reaper.end_pending(self._changing(fence)):
             self._late.set()
         while (task := self._next()) is not None:
             self._lease.check()

@@ -146,7 +146,7 @@ class Instance:
         await scheduler.tick()
         if scheduler._late.is_set():
             scheduler._late.clear()
-            await scheduler._judge.end_overdue_attempts(scheduler._changing(scheduler._fence))
+            await scheduler._reaper.end_overdue_attempts(scheduler._changing(scheduler._fence))
 
     async def sweep(self) -> None:
         """The clearing of outboxes, a pass of the sweep, which wakes the keeper for all that live, and the filler's."""

@@ -190,9 +190,9 @@ class Engine:
         """Yield names from the engine's events of our containers, from now on."""
         filters = json.dumps({**_ENDS, "label": [HERD]})
         with faults("receiving events"):
-            news = self._docker.events.subscribe(filters=filters)
+            events = self._docker.events.subscribe(filters=filters)
             try:
-                while (event := await news.get()) is not None:
+                while (event := await events.get()) is not None:
                     yield str(event["Actor"]["Attributes"]["name"]).removeprefix(PREFIX)
             finally:
                 await self._docker.events.stop()

@@ -11,7 +11,7 @@ from spawner.runtimes.kubernetes.cluster import Cluster
 from spawner.runtimes.kubernetes.manifests import UNIT, Json, named
 from spawner.runtimes.kubernetes.merged_streams import merged
 from spawner.runtimes.kubernetes.objects import Objects, boxes_of
-from spawner.runtimes.kubernetes.pod_watch import News, PodList, WatchState, follow
+from spawner.runtimes.kubernetes.pod_watch import PodList, WatchItem, WatchState, follow
 
 _OF_HERDS: Final = manifests.selector({}) + f",{HERD}"
 _READ_ALONE: Final = 16
@@ -35,13 +35,13 @@ class ObjectCache:
     async def follow(self) -> AsyncGenerator[set[str], None]:
         """Watch until closed; yields the names of changed objects. Raises `ProviderError`."""
         try:
-            async with aclosing(follow(self._cluster, self._path, labelSelector=_OF_HERDS)) as news:
-                async for one in news:
+            async with aclosing(follow(self._cluster, self._path, labelSelector=_OF_HERDS)) as items:
+                async for one in items:
                     yield self._store(one)
         finally:
             self.current = False
 
-    def _store(self, one: News) -> set[str]:
+    def _store(self, one: WatchItem) -> set[str]:
         self.current = one.works if isinstance(one, WatchState) else True
         if isinstance(one, WatchState):
             return set()
@@ -126,8 +126,8 @@ class BoxCache:
         """Keep the copies in step; yield the units of changed boxes. Changes that do not affect a box are skipped."""
         known: dict[str, tuple[str, object]] = {}
         sources = [self._pods, *([self._sandboxes] if self._sandboxes else [])]
-        async with aclosing(merged([source.follow() for source in sources])) as news:
-            async for names in news:
+        async with aclosing(merged([source.follow() for source in sources])) as items:
+            async for names in items:
                 for name in sorted(names):
                     box, before = self._copy(name), known.pop(name, None)
                     if box is not None:

@@ -45,10 +45,10 @@ class WatchState:
     works: bool
 
 
-News = PodList | PodChange | WatchState
+WatchItem = PodList | PodChange | WatchState
 
 
-async def follow(cluster: Cluster, path: str, **query: str) -> AsyncGenerator[News, None]:
+async def follow(cluster: Cluster, path: str, **query: str) -> AsyncGenerator[WatchItem, None]:
     """Yield all objects, then each change; all objects again if the server no longer has the events in between.
 
     A message without a change yields only the state of the watch. Runs until closed. Raises `ProviderError`.
@@ -59,8 +59,8 @@ async def follow(cluster: Cluster, path: str, **query: str) -> AsyncGenerator[Ne
         yield PodList(listed["items"])
         version: str | None = listed["metadata"]["resourceVersion"]
         while version is not None:
-            async with aclosing(_from(cluster, path, version, query)) as news:
-                async for reached, one in news:
+            async with aclosing(_from(cluster, path, version, query)) as items:
+                async for reached, one in items:
                     version = reached
                     if one is not None:
                         yield one
@@ -113,8 +113,8 @@ async def until(
 
 
 async def _first(cluster: Cluster, path: str, name: str, holds: Callable[[Json | None], bool]) -> Json | None:
-    async with aclosing(follow(cluster, path, fieldSelector=f"metadata.name={name}")) as news:
-        async for one in news:
+    async with aclosing(follow(cluster, path, fieldSelector=f"metadata.name={name}")) as items:
+        async for one in items:
             if not isinstance(one, WatchState) and holds(last := _only(one)):
                 return last
     raise AssertionError("follow runs until it is closed")
