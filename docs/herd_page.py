@@ -23,7 +23,7 @@ from sandherd.client import (
     ListPage,
     NotReachedError,
     ReceivedEvent,
-    ServiceAwayError,
+    ServiceUnavailableError,
     SyncHerd,
 )
 
@@ -40,7 +40,7 @@ What the methods take and return, with all fields. What is not required may be l
 `None`.
 """
 _RESULTS: Final = (Execution, EventFollower, EventStream, ReceivedEvent, EventArtifact, ListPage)
-_ERRORS: Final = (HerdError, ServiceAwayError, NotReachedError)
+_ERRORS: Final = (HerdError, ServiceUnavailableError, NotReachedError)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
