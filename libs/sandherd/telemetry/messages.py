@@ -232,7 +232,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("agent shut down", "The worker published its last event."),
         _warning("transition refused", "An event does not apply to the record's state; the record is unchanged."),
         _warning("event not published, stays in outbox", "The stream is full; it is retried.", _FULL),
-        _info("outbox not cleared, retrying", "Events that were published are still in their record."),
+        _info("outbox not cleared, retrying", "Published events are still in their record."),
         _error("record unreadable", "An invalid record is ignored.", "Restore it, or delete its key."),
         _warning("watch failed, restarting", "The index of records is read again.", _BROKER),
         _info("record not deleted", "It is deleted at the next sweep."),

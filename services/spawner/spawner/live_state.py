@@ -186,6 +186,11 @@ class LiveState:
         clearing = (store.clear_outboxes() for store in (self.tasks, self.sandboxes, self.branches))
         await run_until_first(*(index.follow(self._bus) for index in self._indexes), *clearing)
 
+    async def close(self) -> None:
+        """Clear outboxes: what was published must not be published again by the next spawner, perhaps much later."""
+        for store in (self.tasks, self.sandboxes, self.branches):
+            await store.clear_all()
+
     async def read(self) -> None:
         """Return once the indexes contain everything that was in the buckets at the start."""
         for index in self._indexes:

@@ -160,6 +160,7 @@ class Spawner:
             revoker = await stack.enter_async_context(Revoker.open(self._settings.nats_url, self._keys, bus.js))
             await self._sync(revoker)
             core = self._core(runtimes, revoker)
+            stack.push_async_callback(core.live.close)
             stack.push_async_callback(core.reconciler.close)
             for runtime in runtimes.values():
                 runtime.on_exit(core.reconciler.wake_unit)

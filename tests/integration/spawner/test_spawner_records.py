@@ -102,3 +102,7 @@ async def test_leaders_next_write_clears_the_outbox(herd: Broker) -> None:
         assert held is not None
         assert len(held.record.outbox) == 1
         assert held.record.outbox[0] not in made.record.outbox
+        await live.close()
+        stored = await live.sandboxes.load(KEY)
+        assert stored is not None
+        assert stored.record.outbox == (), "a spawner that stops leaves nothing to be published again"

@@ -53,6 +53,10 @@ class Outboxes:
         else:
             del self._published[record.key]
 
+    def keys(self) -> list[str]:
+        """The records with published events."""
+        return list(self._published)
+
     def drop(self, key: str) -> None:
         """A record was removed."""
         self._published.pop(key, None)

@@ -190,6 +190,15 @@ class Store(Generic[RecordT]):
                 _log.info("outbox not cleared, retrying", bucket=self._bucket, key=key, error=str(error))
                 self._outboxes.add(key, ())
 
+    async def clear_all(self) -> None:
+        """Clear all outboxes now, as this process ends."""
+        for key in self._outboxes.keys():  # noqa: SIM118  # not a mapping
+            try:
+                await self._clear(key)
+            except StoreUnavailableError as error:
+                _log.info("outbox not cleared, retrying", bucket=self._bucket, key=key, error=str(error))
+                return
+
     async def _clear(self, key: str) -> StoredRecord[RecordT] | None:
         held = await self.change(key, lambda record, _: self._outboxes.cleared(record))
         if held is None:
