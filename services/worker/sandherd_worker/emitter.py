@@ -199,6 +199,9 @@ def _valid_value(value: Any, deepest: int) -> Any:
 
 async def _all(waiting: Sequence[asyncio.Future[None]]) -> None:
     """Wait for all of them; if they fail, they fail alike."""
+    if len(waiting) == 1:
+        await waiting[0]
+        return
     for result in await asyncio.gather(*waiting, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

@@ -7,8 +7,8 @@ records are handed to the uplink: a sequence number that the broker has seen is 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ from sandherd_worker import spool_cursor
 from sandherd_worker.spool_cursor import Cursor
 from sandherd_worker.spool_disk import Disk, Segment, SpoolBrokenError, SpoolError, SpoolFullError, new_segment
 from sandherd_worker.spool_file import Mark, Record, encode
+from sandherd_worker.spool_writer import SpoolWriter
 
 SEGMENT_BYTES: Final = 4 * 1024 * 1024
 _BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -38,10 +39,11 @@ class Spool:
     def __init__(self, directory: Path, limit: int) -> None:
         self._disk = Disk(directory)
         self._limit = limit
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="spool")
+        self._writer = SpoolWriter()
         self._queue: deque[_Waiting] = deque()
         self._queued_bytes = 0
-        self._committing: asyncio.Task[None] | None = None
+        self._committing = False
+        """Whether a batch is being written, or will be in the event loop's next turn."""
         self._saving: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
@@ -121,8 +123,9 @@ class Spool:
         self._queued_bytes += len(block)
         self._sequence = max(self._sequence, record.sequence)
         self._mark |= record.mark
-        if self._committing is None or self._committing.done():
-            self._committing = asyncio.create_task(self._commit_all())
+        if not self._committing:
+            self._committing = True
+            asyncio.get_running_loop().call_soon(self._commit)  # with all that is appended until then
         return waiting.done
 
     def append_event(self, make: Callable[[int], Record], *, use_reserve: bool = False) -> asyncio.Future[None]:
@@ -140,11 +143,10 @@ class Spool:
 
     async def close(self) -> None:
         """Close the files. If all is acknowledged, all segments are deleted: that marks a drained spool."""
-        if self._committing is not None:
-            await asyncio.wait([self._committing])
+        await self.until(lambda: not self._committing)
         if self._saving is not None:
             await cancel_and_wait([self._saving], again_after=SHORT_CLEANUP_SECONDS)
-        await asyncio.get_running_loop().run_in_executor(self._writer, self._release_segments)
+        await self._writer.result(self._release_segments)
         self._writer.shutdown()
 
     def _recover(self) -> None:
@@ -166,18 +168,26 @@ class Spool:
             self._fail(SpoolFullError(f"the spool holds {used} bytes; its limit is {self._limit}"), [])
             raise SpoolFullError(f"no space for {size} bytes: the spool's limit is {self._limit}")
 
-    async def _commit_all(self) -> None:
-        while self._queue:
-            batch = self._next_batch()
-            segment = self._segment()
-            data = b"".join(waiting.block for waiting in batch)
-            last = any(waiting.use_reserve for waiting in batch)
-            try:
-                await asyncio.get_running_loop().run_in_executor(self._writer, self._disk.write, segment, data, last)
-            except SpoolError as error:
-                self._fail(error, batch)
-            else:
-                self._add(segment, batch, len(data))
+    def _commit(self) -> None:
+        """Write what is waiting; what is appended meanwhile is written together afterwards."""
+        if not self._queue:
+            self._committing = False
+            return
+        batch = self._next_batch()
+        segment = self._segment()
+        data = b"".join([waiting.block for waiting in batch])
+        last = any(waiting.use_reserve for waiting in batch)
+        self._writer.call(
+            partial(self._disk.write, segment, data, last), partial(self._committed, segment, batch, len(data))
+        )
+
+    def _committed(self, segment: Segment, batch: list[_Waiting], size: int, raised: BaseException | None) -> None:
+        if raised is None:
+            self._add(segment, batch, size)
+        else:
+            known = isinstance(raised, SpoolError)
+            self._fail(raised if known else SpoolBrokenError(f"the spool can't be written: {raised!r}"), batch)
+        self._commit()
 
     def _next_batch(self) -> list[_Waiting]:
         batch: list[_Waiting] = []
@@ -219,7 +229,7 @@ class Spool:
     async def _save_soon(self) -> None:
         await asyncio.sleep(_CURSOR_PAUSE)
         droppable = self._droppable()
-        if await asyncio.get_running_loop().run_in_executor(self._writer, self._save, droppable):
+        if await self._writer.result(partial(self._save, droppable)):
             self.segments = self.segments[len(droppable) :]
 
     def _droppable(self) -> list[Segment]:
