@@ -4,7 +4,7 @@ import os
 import re
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -91,8 +91,12 @@ class _Differences:
 class WorkTree:
     """Compares a directory with its recorded state. Symbolic links are not followed; their content is their target."""
 
-    def __init__(self, root: Path, store: Path, clean: Clean = str) -> None:
+    def __init__(
+        self, root: Path, store: Path, clean: Clean = str, see: Callable[[str], None] = lambda _directory: None
+    ) -> None:
+        """`see` is called with each directory before it is listed: a path with a slash, empty for the root."""
         self._root = root
+        self._see = see
         self._clean = clean
         self._entries: dict[str, bytes] = {}
         self._earlier = ContentStore(store, _MAX_CONTENT_BYTES)
@@ -171,6 +175,7 @@ class WorkTree:
 
     def _entries_of(self, directory: str) -> list[os.DirEntry[str]]:
         """The entries of a directory. If it can't be read, its files are not reported as deleted."""
+        self._see(directory)
         try:
             with os.scandir(self._root / directory) as entries:
                 return list(entries)

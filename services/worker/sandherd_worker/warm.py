@@ -17,7 +17,6 @@ BEGIN: Final = "begin"
 ENVIRONMENT: Final = "environment.json"
 _NEEDED: Final = (
     "nats.aio.client",
-    "watchfiles",
     "sandherd_worker.worker_lifecycle",
     "sandherd_worker.attempt",
     "sandherd_worker.worker_lifecycle",
