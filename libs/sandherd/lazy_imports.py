@@ -115,7 +115,7 @@ def _no_plugins() -> ModuleType:
 
 
 def version(distribution: str) -> str:
-    """Its version, from the name of its folder: `importlib.metadata`, which also loads email and zipfile, is 1.4 MiB."""
+    """Its version, from the name of its folder: `importlib.metadata` also loads email and zipfile, 1.4 MiB."""
     try:
         return _version(distribution)
     except LookupError:

@@ -55,7 +55,7 @@ class FileTracker:
     ) -> None:
         self._work_dir = work_dir
         self._noticed = asyncio.Event()
-        self._watch = TreeWatch(work_dir, lambda path: self._tree.ignores(path), self._noticed.set)
+        self._watch = TreeWatch(work_dir, self._is_ignored, self._noticed.set)
         self._tree = WorkTree(work_dir, store, lambda text: redactor.lines(valid_text(text)), self._watch.see)
         self._redactor = redactor
         self._publish = publish
@@ -148,6 +148,9 @@ class FileTracker:
                 self._watch.missed()
             self._watch.end()
             await _set_within(self._stopping, _REST * self._cost)
+
+    def _is_ignored(self, path: str) -> bool:
+        return self._tree.ignores(path)
 
     async def _event(self, found: FileChange, diff: str | None) -> AgentFileEdited:
         size = len(diff or "")

@@ -15,7 +15,7 @@ GONE: Final = 0x8000
 DIRECTORY: Final = 0x40000000
 """The name is that of a directory."""
 _CHANGES: Final = 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
-"""Content, attributes, closed after writing, moved from and to, created, deleted; the directory itself deleted, moved."""
+"""Content, attributes, closed after writing, moved from and to, created, deleted; itself deleted, moved."""
 _HOW: Final = 0x01000000 | 0x02000000 | 0x04000000
 """Only if it is a directory, not through a link, and nothing about files that are open but deleted."""
 _EVENT: Final = struct.Struct("iIII")

@@ -15,7 +15,7 @@ from typing import Final
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd_worker import spool_cursor
 from sandherd_worker.spool_cursor import Cursor
-from sandherd_worker.spool_disk import Disk, Segment, SpoolBrokenError, SpoolError, SpoolFullError, new_segment
+from sandherd_worker.spool_disk import Disk, Segment, SpoolError, SpoolFullError, new_segment, spool_error
 from sandherd_worker.spool_file import Mark, Record, encode
 from sandherd_worker.spool_writer import SpoolWriter
 
@@ -37,20 +37,15 @@ class Spool:
     """The records of one sandbox, numbered from 1, in the order in which they were appended."""
 
     def __init__(self, directory: Path, limit: int) -> None:
-        self._disk = Disk(directory)
-        self._limit = limit
+        self._disk, self._limit = Disk(directory), limit
         self._writer = SpoolWriter()
         self._queue: deque[_Waiting] = deque()
         self._queued_bytes = 0
-        self._committing = False
-        """Whether a batch is being written, or will be in the event loop's next turn."""
+        self._committing = False  # whether a batch is being written, or will be in the event loop's next turn
         self._saving: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
         self._trouble: SpoolError | None = None
-        self._sequence = 0
-        self._mark = Mark.NONE
-        self.acknowledged = 0
         self.segments: list[Segment] = []
         self.damage: Sequence[str] = ()
         self._recover()
@@ -161,7 +156,7 @@ class Spool:
         self.damage = found.damage
 
     def _check_space(self, size: int, *, use_reserve: bool) -> None:
-        if isinstance(self._trouble, SpoolBrokenError) or (self._trouble and not use_reserve):
+        if self._trouble and (self._trouble.final or not use_reserve):
             raise self._trouble
         used = sum(segment.size for segment in self.segments) + self._queued_bytes
         if used + size > self._limit + (_FINAL_EVENT_BYTES if use_reserve else 0):
@@ -173,20 +168,17 @@ class Spool:
         if not self._queue:
             self._committing = False
             return
-        batch = self._next_batch()
-        segment = self._segment()
+        batch, segment = self._next_batch(), self._segment()
         data = b"".join([waiting.block for waiting in batch])
         last = any(waiting.use_reserve for waiting in batch)
-        self._writer.call(
-            partial(self._disk.write, segment, data, last), partial(self._committed, segment, batch, len(data))
-        )
+        done = partial(self._committed, segment, batch, len(data))
+        self._writer.call(partial(self._disk.write, segment, data, last), done)
 
     def _committed(self, segment: Segment, batch: list[_Waiting], size: int, raised: BaseException | None) -> None:
         if raised is None:
             self._add(segment, batch, size)
         else:
-            known = isinstance(raised, SpoolError)
-            self._fail(raised if known else SpoolBrokenError(f"the spool can't be written: {raised!r}"), batch)
+            self._fail(spool_error(raised), batch)
         self._commit()
 
     def _next_batch(self) -> list[_Waiting]:
@@ -204,8 +196,7 @@ class Spool:
         return self.segments[-1]
 
     def _add(self, segment: Segment, batch: list[_Waiting], size: int) -> None:
-        segment.count += len(batch)
-        segment.size += size
+        segment.count, segment.size = segment.count + len(batch), segment.size + size
         sequence, mark = self._durable_state
         for waiting in batch:
             sequence, mark = max(sequence, waiting.record.sequence), mark | waiting.record.mark
@@ -216,7 +207,7 @@ class Spool:
 
     def _fail(self, error: SpoolError, batch: list[_Waiting]) -> None:
         """Discards records that are not durable: their numbers are reused. Then only final records are accepted."""
-        self._trouble = self._trouble if isinstance(self._trouble, SpoolBrokenError) else error
+        self._trouble = self._trouble if self._trouble and self._trouble.final else error
         for waiting in (*batch, *(self._queue if batch else ())):
             if not waiting.done.done():
                 waiting.done.set_exception(error)

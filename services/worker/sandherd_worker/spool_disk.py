@@ -26,6 +26,8 @@ class SpoolError(Exception):
     """The spool can't store a record. `reason` is published at the end of the attempt."""
 
     reason = "spool_broken"
+    final = False
+    """Whether not even the final records can be stored."""
 
 
 class SpoolFullError(SpoolError):
@@ -43,9 +45,16 @@ class DiskFullError(SpoolFullError):
 class SpoolBrokenError(SpoolError):
     """The disk can't be written; no more records can be stored."""
 
+    final = True
+
 
 class SpoolBusyError(SpoolError):
     """Another worker holds this spool."""
+
+
+def spool_error(raised: BaseException) -> SpoolError:
+    """What a write has raised, as one of these."""
+    return raised if isinstance(raised, SpoolError) else SpoolBrokenError(f"the spool can't be written: {raised!r}")
 
 
 @dataclass

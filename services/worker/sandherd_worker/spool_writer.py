@@ -1,6 +1,6 @@
 """The thread that does the spool's disk access, one call at a time, in the order of the calls.
 
-An executor would do, but costs as much CPU time per call as all the rest of a commit: see `docs/performance.md`.
+An executor would do the same for 40 µs more CPU time per call, as much as it takes to make an event's record.
 """
 
 import asyncio

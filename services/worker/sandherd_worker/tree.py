@@ -4,7 +4,7 @@ import os
 import re
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -24,6 +24,7 @@ from sandherd_worker.fingerprints import (
     signature_of,
     size_of,
 )
+from sandherd_worker.tree_watch import See, unwatched
 
 MAX_FILES: Final = 200_000
 """Maximum number of watched files; changes of further files are not reported."""
@@ -91,13 +92,8 @@ class _Differences:
 class WorkTree:
     """Compares a directory with its recorded state. Symbolic links are not followed; their content is their target."""
 
-    def __init__(
-        self, root: Path, store: Path, clean: Clean = str, see: Callable[[str], None] = lambda _directory: None
-    ) -> None:
-        """`see` is called with each directory before it is listed: a path with a slash, empty for the root."""
-        self._root = root
-        self._see = see
-        self._clean = clean
+    def __init__(self, root: Path, store: Path, clean: Clean = str, see: See = unwatched) -> None:
+        self._root, self._clean, self._see = root, clean, see
         self._entries: dict[str, bytes] = {}
         self._earlier = ContentStore(store, _MAX_CONTENT_BYTES)
         self._ignored = IgnoreRules()

@@ -21,10 +21,18 @@ _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 _UNREADABLE: Final = errno.EACCES
 """A directory that can't be watched can't be listed either; the watch above it notices when that changes."""
 _MOST_DRAINED: Final = 64
-"""Up to how many reads drop what the next comparison finds anyway: an agent may raise events faster than they are read."""
+"""Up to how many reads drop what the next comparison finds anyway: an agent may raise events faster than we read."""
 _PAUSE: Final = 0.05
 """How long nothing is read after events that do not count, in seconds: so many ignored files may change at once."""
 _log: Final = logs.get("tree_watch")
+
+
+See = Callable[[str], None]
+"""Called with each directory before it is listed: a path with a slash, empty for the root of the tree."""
+
+
+def unwatched(_directory: str) -> None:
+    """For a comparison without a watch."""
 
 
 class TreeWatch:

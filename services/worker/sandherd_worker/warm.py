@@ -46,9 +46,9 @@ def load() -> None:
 
 def _build_validators() -> None:
     """Those of what a worker reads at its start, and of the events of nearly every task."""
-    from sandherd.contracts.commands import SandboxSpec, TaskSpec
     from sandherd.bus import replies
     from sandherd.contracts import envelope_writer
+    from sandherd.contracts.commands import SandboxSpec, TaskSpec
     from sandherd.contracts.events import agent, conversation, tools
     from sandherd.contracts.requests import AskCredential, CredentialGrant
     from sandherd.telemetry import logs

@@ -14,7 +14,7 @@ from sandherd.contracts.events.conversation import AgentMessage
 from sandherd.contracts.names import new_uuid
 from tests.unit.contracts.hostile import EVENT_DOCUMENTS
 
-ATTRIBUTES = {"source": "/sandherd/sandbox/sbx-1", "project": "default", "subject": "sbx-1"}
+ATTRIBUTES: dict[str, Any] = {"source": "/sandherd/sandbox/sbx-1", "project": "default", "subject": "sbx-1"}
 OPTIONAL = ("taskid", "sandboxid", "traceparent")
 MESSAGE = AgentMessage(content="a", content_length=1)
 TIME = datetime(2026, 11, 29, 12, 0, 0, 120_000, UTC)
@@ -26,7 +26,7 @@ def test_every_event_is_written_as_by_its_envelope(document: dict[str, Any]) -> 
     envelope = parse(json.dumps(document).encode(), EVENTS[document["type"]])
     attributes = {name: getattr(envelope, name) for name in (*ATTRIBUTES, *OPTIONAL)}
     writer = EnvelopeWriter(**attributes)
-    own = {"id": envelope.id, "time": envelope.time.astimezone(UTC), "sequence": envelope.sequence}
+    own: dict[str, Any] = {"id": envelope.id, "time": envelope.time.astimezone(UTC), "sequence": envelope.sequence}
     expected = envelope.model_copy(update=own).to_json()
     assert writer.document(envelope.data, envelope.type, **own) == expected
     assert writer.document(envelope.data, envelope.type, **own) == expected
@@ -52,7 +52,7 @@ def test_times_are_written_as_by_the_envelope(time: datetime) -> None:
 )
 def test_what_an_envelope_refuses_is_refused(wrong: dict[str, Any]) -> None:
     """A number or a time that is out of range."""
-    own = {"id": new_uuid(), "time": TIME, "sequence": 1, **wrong}
+    own: dict[str, Any] = {"id": new_uuid(), "time": TIME, "sequence": 1, **wrong}
     with pytest.raises(ContractError):
         EnvelopeWriter(**ATTRIBUTES).document(MESSAGE, MESSAGE.type, **own)
 

@@ -79,7 +79,8 @@ async def test_zeros_do_not_need_the_space(tmp_path: Path, records: Any, monkeyp
 
 async def test_without_durable_writes_each_batch_is_synced(tmp_path: Path, records: Any, monkeypatch: Any) -> None:
     """A system that refuses the flag gets the same data in two calls."""
-    real, sync, synced = os.pwritev, os.fdatasync, []
+    real, sync = os.pwritev, os.fdatasync
+    synced: list[None] = []
 
     def refuse(descriptor: int, data: Any, offset: int, flags: int) -> int:
         if flags:

@@ -123,25 +123,28 @@ async def test_watch_that_missed_a_change_is_not_relied_on(
             mapped[:3] = b"new"
             mapped.flush()
             await eventually(lambda: "mapped" in paths(listener, "modified"), "it is told")
-            await eventually(lambda: tracker.pause >= 30, "it is not relied on")  # noqa: PLR2004  # `_EVERY`
+            await eventually(lambda: tracker.pause >= 30, "it is not relied on")
     assert [entry["event"] for entry in logged] == ["file watch missed a change, comparing more often"]
 
 
-async def test_ignored_directories_take_no_watch(
-    work: Path, listener: Any, emitter: Any, monkeypatch: Any
-) -> None:
+async def test_ignored_directories_take_no_watch(work: Path, listener: Any, emitter: Any, monkeypatch: Any) -> None:
     """The kernel limits watches for each user: none is spent on what is not reported."""
     (work / "src/deep").mkdir(parents=True)
     (work / "node_modules/some/package").mkdir(parents=True)
     seen: list[Path] = []
     real = Inotify.watch
-    monkeypatch.setattr(Inotify, "watch", lambda self, path: seen.append(Path(path)) or real(self, path))
+
+    def watch(self: Inotify, path: Any) -> int:
+        seen.append(Path(path))
+        return real(self, path)
+
+    monkeypatch.setattr(Inotify, "watch", watch)
     async with watched(work, listener, emitter):
         assert {path.relative_to(work).as_posix() for path in seen} == {".", "src", "src/deep"}
 
 
 async def test_no_change_is_missed_at_the_end_of_a_churn(work: Path, listener: Any, emitter: Any) -> None:
-    """An agent creates and deletes files and directories without a pause: the events add up to the tree that it left."""
+    """An agent creates and deletes files and directories all the time: the events add up to the tree that it left."""
 
     def churn() -> None:
         for number in range(2000):
@@ -150,7 +153,7 @@ async def test_no_change_is_missed_at_the_end_of_a_churn(work: Path, listener: A
             (folder / str(number)).write_text(f"{number}\n")
             if number % 3 == 0:
                 (folder / str(number)).unlink()
-            if number % 100 == 99:  # noqa: PLR2004  # now and then
+            if number % 100 == 99:
                 shutil.rmtree(folder)
 
     async with watched(work, listener, emitter):
