@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 OVERFLOW: Final = 0x4000
-"""Events were dropped, as nobody has read them."""
-GONE: Final = 0x8000
+"""Events were dropped, as they were not read."""
+ENDED: Final = 0x8000
 """This watch has ended, as its directory was removed."""
 DIRECTORY: Final = 0x40000000
 """The name is that of a directory."""

@@ -40,14 +40,14 @@ class Spool:
         self._disk, self._limit = Disk(directory), limit
         self._writer = SpoolWriter()
         self._queue: deque[_Waiting] = deque()
-        self._queued_bytes = 0
-        self._committing = False  # whether a batch is being written, or will be in the event loop's next turn
+        self._queued_bytes, self._committing = 0, False
         self._saving: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
         self._trouble: SpoolError | None = None
         self.segments: list[Segment] = []
         self.damage: Sequence[str] = ()
+        self.acknowledged, self._sequence, self._mark = 0, 0, Mark.NONE
         self._recover()
 
     @classmethod

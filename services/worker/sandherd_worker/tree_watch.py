@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.telemetry import logs
-from sandherd_worker.inotify import GONE, OVERFLOW, Inotify, Notice, notices
+from sandherd_worker.inotify import ENDED, OVERFLOW, Inotify, Notice, notices
 
-_GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
+_REMOVED: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 _UNREADABLE: Final = errno.EACCES
 """A directory that can't be watched can't be listed either; the watch above it notices when that changes."""
-_MOST_DRAINED: Final = 64
-"""Up to how many reads drop what the next comparison finds anyway: an agent may raise events faster than we read."""
+_MAX_DRAINED: Final = 64
+"""How many reads at most drop what the next comparison finds anyway: an agent may raise events faster than we read."""
 _PAUSE: Final = 0.05
-"""How long nothing is read after events that do not count, in seconds: so many ignored files may change at once."""
+"""How long nothing is read after events that do not count, in seconds: many ignored files may change at once."""
 _log: Final = logs.get("tree_watch")
 
 
@@ -67,7 +67,7 @@ class TreeWatch:
             self._failure = error
             return
         reads = 0
-        while reads < _MOST_DRAINED and self._inotify.read():
+        while reads < _MAX_DRAINED and self._inotify.read():
             reads += 1
         self._quiet = reads == 0
 
@@ -79,7 +79,7 @@ class TreeWatch:
             self._seen[self._inotify.watch(self._root / directory)] = directory
         except OSError as error:
             # A directory that is gone has been noticed by the watch above it; the tree itself has none.
-            if not directory or (error.errno not in _GONE and error.errno != _UNREADABLE):
+            if not directory or (error.errno not in _REMOVED and error.errno != _UNREADABLE):
                 self._failure = error
 
     def end(self) -> None:
@@ -139,7 +139,7 @@ class TreeWatch:
             self._reported_loss = True
             return True
         directory = self._directories.get(event.watch)
-        if directory is None or event.what & GONE:
+        if directory is None or event.what & ENDED:
             return directory == ""  # that of others is noticed by the watch above them
         path = f"{directory}{event.name}".rstrip("/")
         return not path or not self._ignores(os.path.normpath(path))
