@@ -13,6 +13,7 @@ import sys
 import typing
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from enum import StrEnum
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
@@ -46,6 +47,20 @@ class LazyModule:
         if attribute.startswith("__"):  # Python's questions about a module that is being imported
             raise AttributeError(attribute)
         return getattr(import_module(self._name), attribute)
+
+
+class _Header(StrEnum):
+    """What nats-py's client reads of `nats.js.api.Header` with each reply."""
+
+    STATUS = "Status"
+    DESCRIPTION = "Description"
+    CONSUMER_STALLED = "Nats-Consumer-Stalled"
+
+
+class _LazyApi(LazyModule):
+    """`nats.js.api`, which is not loaded for its header names: it is 30 ms of CPU time and 2 MiB."""
+
+    Header = _Header
 
 
 def start_lean() -> None:
@@ -97,6 +112,16 @@ def _no_plugins() -> ModuleType:
     module = ModuleType(_PLUGINS)
     module.get_plugins = lambda: ()  # type: ignore[attr-defined]  # an attribute of this module only
     return module
+
+
+def version(distribution: str) -> str:
+    """Its version, from the name of its folder: `importlib.metadata` also loads email and zipfile, 1.4 MiB."""
+    try:
+        return _version(distribution)
+    except LookupError:
+        from importlib.metadata import version as found
+
+        return found(distribution)
 
 
 def _version(distribution: str) -> str:
@@ -154,7 +179,7 @@ def _lazy_jetstream() -> ModuleType:
     if spec is None:
         raise ModuleNotFoundError(_JETSTREAM, name=_JETSTREAM)
     package = module_from_spec(spec)
-    package.api = LazyModule(f"{_JETSTREAM}.api")  # type: ignore[attr-defined]  # as an import would set it
+    package.api = _LazyApi(f"{_JETSTREAM}.api")  # type: ignore[attr-defined]  # as an import would set it
     package.__getattr__ = _of_jetstream  # type: ignore[method-assign]  # PEP 562
     return package
 

@@ -10,7 +10,7 @@ def nothing(*_given: object, **_labels: object) -> None:
 
 
 if __name__ == "__main__":
-    for name in ("count", "set", "observe", "watch"):
+    for name in ("count", "set", "observe", "observe_all", "watch"):
         setattr(Meters, name, nothing)
     setattr(AgentMetrics, "record", nothing)  # noqa: B010  # mypy lets no method be assigned
     main()

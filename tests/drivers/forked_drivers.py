@@ -36,7 +36,6 @@ _MODULES: Final = {
     "sandherd_worker.main": (
         "sandherd.lazy_imports:start_lean",
         "sandherd.lazy_imports:load_nats",
-        "watchfiles",
         "sandherd_worker.worker_lifecycle",
         "sandherd_worker.attempt",
         "sandherd_worker.previous_attempt",

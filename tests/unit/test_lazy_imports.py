@@ -46,6 +46,25 @@ def test_client_of_jetstream_is_loaded_on_first_use() -> None:
     assert done.stdout.split() == ["True", "True", "nats.js.manager", "True", "False", "JetStreamContext"]
 
 
+HEADERS = """
+import sys
+from sandherd.lazy_imports import load_nats
+
+load_nats()
+import nats.js
+short = nats.js.api.Header
+print("nats.js.api" in sys.modules)
+import nats.js.api
+print(short is not nats.js.api.Header, all(nats.js.api.Header[one.name].value == one.value for one in short))
+"""
+
+
+def test_names_of_headers_are_those_of_nats_py() -> None:
+    """Its client reads them with each reply: they are there without the module."""
+    done = subprocess.run([sys.executable, "-c", HEADERS], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True"]
+
+
 TYPED = """
 from sandherd.lazy_imports import start_lean
 

@@ -89,6 +89,11 @@ def read_reply(document: bytes, content: type[ReplyT]) -> ReplyT:
     return cast("ReplyT", reply.ok)
 
 
+def build_validator(content: type[BaseModel]) -> None:
+    """Build what reads such a reply now, and not with the first one."""
+    _reply_of(content).model_rebuild()
+
+
 @cache
 def _reply_of(content: type[BaseModel]) -> type[Reply[Any]]:
     return Reply[content]  # type: ignore[valid-type]  # a model chosen at run time

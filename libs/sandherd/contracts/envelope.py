@@ -60,17 +60,22 @@ class Envelope(Model, Generic[DataT]):
 
         Raises `ContractError`: `too_large` above `MAX_EVENT_BYTES`, `invalid_field` for what JSON can't represent.
         """
-        try:
-            document = self.model_dump_json(exclude_none=True).encode()
-        except PydanticSerializationError:
-            raise ContractError(
-                Code.INVALID_FIELD,
-                "data can't be written as JSON: it has a lone surrogate, a circular reference or an unsupported object",
-                field="data",
-                remedy='decode bytes with errors="replace"',
-            ) from None
+        document = write(self)
         check_size(document)
         return document
+
+
+def write(model: BaseModel) -> bytes:
+    """The model as JSON, without absent fields. Raises `ContractError` for what JSON can't represent."""
+    try:
+        return model.model_dump_json(exclude_none=True).encode()
+    except PydanticSerializationError:
+        raise ContractError(
+            Code.INVALID_FIELD,
+            "data can't be written as JSON: it has a lone surrogate, a circular reference or an unsupported object",
+            field="data",
+            remedy='decode bytes with errors="replace"',
+        ) from None
 
 
 def schema_urn(event_type: str) -> str:

@@ -30,7 +30,6 @@ FIELDS: Final = (
     Field("span_id", "The span within the trace, 16 hexadecimal digits."),
     Field("exception", "A traceback."),
     Field("error", "The error, as the program reports it."),
-    Field("errors", "The same, for several errors."),
     Field("cause", "The class of the causing error, where no error's text may be logged."),
     Field("places", "Where the error was raised: file, line and function, the outermost first."),
     Field("problem", "What is wrong, as text for users."),
@@ -136,7 +135,6 @@ FIELDS: Final = (
     Field("because", "The user for whom that was done."),
     Field("see", "The log with details."),
     Field("damage", "What was cut off a damaged spool."),
-    Field("again_seconds", "The backoff before the next try.", "s"),
 )
 """In a line where they apply."""
 

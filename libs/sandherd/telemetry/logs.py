@@ -116,8 +116,9 @@ def error_fields(error: BaseException) -> dict[str, Any]:
 
 
 def _add_trace(_logger: object, _method: str, event: Event) -> Event:
-    from opentelemetry import trace
-
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:  # so there is no span
+        return event
     context = trace.get_current_span().get_span_context()
     if context.is_valid:
         event["trace_id"] = f"{context.trace_id:032x}"

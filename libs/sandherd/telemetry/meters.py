@@ -1,6 +1,8 @@
 """The metrics of one process, as declared in the table."""
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -60,6 +62,17 @@ class Meters:
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Add an observation to a histogram."""
         self._of(name, labels).observe(value)
+
+    def observe_all(self, name: str, values: Collection[float], **labels: str) -> None:
+        """Add many observations to a histogram, at a fraction of the cost of one call for each.
+
+        The library has nothing for it: each of its observations takes two locks and passes all buckets.
+        """
+        series = self._of(name, labels)
+        bounds, buckets = series._upper_bounds, series._buckets  # noqa: SLF001  # as above
+        for place, amount in Counter(bisect_left(bounds, value) for value in values).items():
+            buckets[place].inc(amount)
+        series._sum.inc(sum(values))  # noqa: SLF001  # as above
 
     def watch(self, name: str, read: Callable[[], float], **labels: str) -> None:
         """Set a function that returns a gauge's value at each scrape."""

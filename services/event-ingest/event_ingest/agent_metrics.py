@@ -1,7 +1,7 @@
 """Metrics and spans of agents' usage and waiting times, from their stored events: each event counts once."""
 
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
@@ -21,6 +21,9 @@ MAX_DURATION: Final = 30 * 86_400.0
 """Maximum duration of a call or turn, in seconds, independent of what an agent reports, as dates have a range."""
 MAX_NAME_LENGTH: Final = 200
 """Maximum characters remembered of an agent's name for a tool, a call or a model: it may send hundreds of KiB."""
+_TURNS: Final = "sandherd_turn_seconds"
+_MODEL_CALLS: Final = "sandherd_model_call_seconds"
+_TOOL_CALLS: Final = "sandherd_tool_call_seconds"
 _TOKENS: Final = ("input", "output", "cache_read", "cache_write")
 _PROVIDERS: Final = {"claude": "anthropic", "gpt": "openai", "gemini": "gcp.gemini", "mistral": "mistral_ai"}
 """By the beginning of a model's name: the provider's name in the conventions of OpenTelemetry."""
@@ -38,23 +41,33 @@ class Recent(OrderedDict[KeyT, ValueT], Generic[KeyT, ValueT]):
     def add(self, key: KeyT, value: ValueT) -> None:
         """Add an entry, and drop the oldest if there are too many."""
         self[key] = value
-        if len(self) > MAX_REMEMBERED:
+        self.trim()
+
+    def trim(self) -> None:
+        """Drop the oldest entries if there are too many."""
+        while len(self) > MAX_REMEMBERED:
             self.popitem(last=False)
 
 
 class Budget:
-    """A token bucket: `rate` tokens per second, of which at most one second's worth is saved."""
+    """A token bucket: `rate` tokens per second, of which at most one second's worth is saved.
+
+    It is refilled once for each batch, so that an event needs no clock.
+    """
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
         self._available = rate
         self._updated_at = time.monotonic()
 
-    def take(self) -> bool:
-        """Take a token; False if none is left."""
+    def refill(self) -> None:
+        """Add the tokens of the time since the last refill."""
         now = time.monotonic()
         self._available = min(self._rate, self._available + (now - self._updated_at) * self._rate)
         self._updated_at = now
+
+    def take(self) -> bool:
+        """Take a token; False if none is left."""
         if self._available < 1:
             return False
         self._available -= 1
@@ -69,9 +82,7 @@ class Calls:
 
     def record_start(self, source: str, call: str, tool: str, at: datetime) -> None:
         """Record the start of a call, unless its end came before."""
-        key = source, call
-        if key not in self._calls_by_key:
-            self._calls_by_key.add(key, (tool, at))
+        self._calls_by_key.setdefault((source, call), (tool, at))
 
     def record_end(
         self, source: str, call: str, at: datetime, duration: Seconds | None
@@ -86,8 +97,12 @@ class Calls:
             return start[0], min((at - start[1]).total_seconds(), MAX_DURATION) if duration is None else duration
         if duration is None:
             return None
-        self._calls_by_key.add(key, None)
+        self._calls_by_key[key] = None
         return None, duration
+
+    def trim(self) -> None:
+        """Drop the oldest calls if there are too many."""
+        self._calls_by_key.trim()
 
 
 class AgentMetrics:
@@ -100,6 +115,10 @@ class AgentMetrics:
         self._models: Recent[str, str] = Recent()
         self._budget = Budget(MAX_SPANS_PER_SECOND)
         self._exports_spans, self._skipped_spans = False, 0
+        self._durations: dict[str, list[Seconds]] = {name: [] for name in (_TURNS, _MODEL_CALLS, _TOOL_CALLS)}
+        """What the current batch adds to the histograms, and below to the counters."""
+        self._tokens: Counter[str] = Counter()
+        self._cost = 0
         # Not `match`: this runs for most of a herd's events.
         self._by_type: dict[str, Callable[[Envelope[Any], Any], None]] = {
             AgentStarted.type: self._record_start,
@@ -114,8 +133,24 @@ class AgentMetrics:
     def record(self, events: Iterable[Envelope[Any]]) -> None:
         """Record these events, and export their spans if there is an exporter."""
         self._exports_spans, self._skipped_spans = traces.is_exported(), 0
+        self._budget.refill()
         for event in events:
             self._by_type[event.type](event, event.data)
+        self._calls.trim()
+        self._count()
+
+    def _count(self) -> None:
+        """Add what the batch has to the meters."""
+        for name, durations in self._durations.items():
+            if durations:
+                self._meters.observe_all(name, durations)
+                durations.clear()
+        for kind, amount in self._tokens.items():
+            self._meters.count("sandherd_tokens_total", amount, kind=kind)
+        if self._tokens:
+            self._meters.count("sandherd_cost_micro_usd_total", self._cost)
+        self._tokens.clear()
+        self._cost = 0
         if self._skipped_spans:
             self._meters.count("sandherd_spans_spared_total", self._skipped_spans)
 
@@ -126,20 +161,20 @@ class AgentMetrics:
 
     def _record_usage(self, event: Envelope[Any], usage: AgentUsage) -> None:
         for kind in _TOKENS:
-            self._meters.count("sandherd_tokens_total", getattr(usage, f"{kind}_tokens"), kind=kind)
-        self._meters.count("sandherd_cost_micro_usd_total", usage.cost_micro_usd)
+            self._tokens[kind] += getattr(usage, f"{kind}_tokens")
+        self._cost += usage.cost_micro_usd
         if usage.model:
             self._models.add(event.source, _short(usage.model))
 
     def _record_turn(self, _event: Envelope[Any], turn: AgentTurnCompleted) -> None:
         if turn.duration_ms is not None:
-            self._meters.observe("sandherd_turn_seconds", _seconds(turn.duration_ms))
+            self._durations[_TURNS].append(_seconds(turn.duration_ms))
 
     def _record_model_call(self, event: Envelope[Any], call: AgentModelCallCompleted) -> None:
         if call.duration_ms is None:
             return
         duration = _seconds(call.duration_ms)
-        self._meters.observe("sandherd_model_call_seconds", duration)
+        self._durations[_MODEL_CALLS].append(duration)
         if self._may_export_span():
             model = self._models.get(event.source)
             values = {spans.MODEL: model, spans.PROVIDER: _provider(model), spans.OPERATION: "chat"}
@@ -162,7 +197,7 @@ class AgentMetrics:
         ended = self._calls.record_end(event.source, call, event.time, duration)
         if ended is None:
             return
-        self._meters.observe("sandherd_tool_call_seconds", max(0.0, ended[1]))
+        self._durations[_TOOL_CALLS].append(max(0.0, ended[1]))
         if not self._may_export_span():
             return
         values: dict[spans.Attribute, spans.Value | None] = {
@@ -200,7 +235,7 @@ def _seconds(milliseconds: float) -> Seconds:
 
 
 def _short(name: str) -> str:
-    return name[:MAX_NAME_LENGTH]
+    return name if len(name) <= MAX_NAME_LENGTH else name[:MAX_NAME_LENGTH]
 
 
 def _provider(model: str | None) -> str | None:

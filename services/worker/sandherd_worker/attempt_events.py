@@ -1,11 +1,11 @@
 """The events for the start and the end of an attempt."""
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentStarted
+from sandherd.lazy_imports import version
 from sandherd_worker import oom
 from sandherd_worker.emitter import now
 from sandherd_worker.harnesses.base import AgentEnd

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from types import UnionType
 from typing import IO, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from sandherd.contracts.envelope import wrap
+from sandherd.contracts.envelope_writer import EnvelopeWriter
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.events.agent import AgentError, AgentShutdown
@@ -56,6 +56,15 @@ class Emitter:
         self._spool = spool
         self._who = assignment
         self._clock = clock
+        self._envelopes = EnvelopeWriter(
+            source=assignment.source,
+            project=assignment.project,
+            subject=assignment.sandbox,
+            taskid=assignment.task,
+            sandboxid=assignment.sandbox,
+            traceparent=assignment.traceparent,
+        )
+        self._subject_of = cache(partial(event_subject, assignment.project, assignment.sandbox))
         self._output_subject = OUTPUT.fill(project=assignment.project, sandbox=assignment.sandbox)
 
     async def emit(self, data: EventData, *, use_reserve: bool = False) -> bool:
@@ -149,21 +158,8 @@ class Emitter:
 
     def _record(self, data: EventData, sequence: int) -> Record:
         identity = new_uuid()
-        event = wrap(
-            data,
-            data.type,
-            source=self._who.source,
-            sequence=sequence,
-            project=self._who.project,
-            subject=self._who.sandbox,
-            time=self._clock(),
-            id=identity,
-            taskid=self._who.task,
-            sandboxid=self._who.sandbox,
-            traceparent=self._who.traceparent,
-        )
-        subject = event_subject(self._who.project, self._who.sandbox, data.type)
-        return Record(Kind.EVENT, subject, str(identity), event.to_json(), sequence, _mark(data))
+        document = self._envelopes.document(data, data.type, id=identity, time=self._clock(), sequence=sequence)
+        return Record(Kind.EVENT, self._subject_of(data.type), str(identity), document, sequence, _mark(data))
 
 
 def _mark(data: EventData) -> Mark:
@@ -199,6 +195,9 @@ def _valid_value(value: Any, deepest: int) -> Any:
 
 async def _all(waiting: Sequence[asyncio.Future[None]]) -> None:
     """Wait for all of them; if they fail, they fail alike."""
+    if len(waiting) == 1:
+        await waiting[0]
+        return
     for result in await asyncio.gather(*waiting, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

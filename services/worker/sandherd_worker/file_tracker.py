@@ -1,13 +1,12 @@
 """Publishes the changes of files in the work tree, made by a tool or by a shell.
 
-Changes are noticed by inotify and determined by comparing; periodic scans and a final one find changes that inotify
-missed. For files that are not watched, see `ignore`.
+Changes are noticed by inotify (see `tree_watch`) and determined by comparing; periodic scans and a final one find
+changes that inotify missed. For files that are not watched, see `ignore`.
 
 However many files change at once, only a few are held in memory: each is read when those before it are published.
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -18,30 +17,29 @@ from typing import Final, Literal, cast
 from sandherd.contracts.events import ArtifactRef, EventData
 from sandherd.contracts.events.agent import AgentError
 from sandherd.contracts.events.tools import AgentFileEdited
-from sandherd.telemetry import logs
 from sandherd_worker.diffs import preview
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.text import valid_text
 from sandherd_worker.tree import MAX_FILES, FileChange, WorkTree
+from sandherd_worker.tree_watch import TreeWatch
 
 MAX_INLINE_CHARS: Final = 50_000
 _LARGE_CHARS: Final = 5000
 _SETTLE: Final = 0.2
 """How long changes are collected before a scan, in seconds."""
 _EVERY: Final = 30.0
-"""The interval of scans without a notification, in seconds."""
+"""The interval of scans without a notification, in seconds, if the watch is not complete."""
+_CHECK_EVERY: Final = 300.0
+"""The same while it is: a scan then finds something only if the kernel has not notified of it."""
 _REST: Final = 10
 """The pause between scans as a multiple of the last scan's cost: a large tree takes at most a tenth of a core."""
 _IDLE: Final = 100
 """The same for scans without a notification: at most a hundredth of one core."""
+_CHECK_IDLE: Final = 1000
+"""The same while the watch is complete."""
 _TOGETHER: Final = 32
 _TOGETHER_CHARS: Final = 1024 * 1024
 """How many changes are published together, and the maximum characters of their diffs."""
-_WATCH_RETRY: Final = 1.0
-_MAX_WATCH_RETRY: Final = 64.0
-"""The delay before a failed watch is restarted, in seconds: doubled each time."""
-_WATCH_TIMEOUT_MS: Final = 1000
-_STEP_MS: Final = 50
 
 Publish = Callable[[EventData], Awaitable[object]]
 StoreArtifact = Callable[[bytes], Awaitable[ArtifactRef]]
@@ -56,12 +54,13 @@ class FileTracker:
         self, work_dir: Path, store: Path, redactor: Redactor, publish: Publish, store_artifact: StoreArtifact
     ) -> None:
         self._work_dir = work_dir
-        self._tree = WorkTree(work_dir, store, lambda text: redactor.lines(valid_text(text)))
+        self._noticed = asyncio.Event()
+        self._watch = TreeWatch(work_dir, self._is_ignored, self._noticed.set)
+        self._tree = WorkTree(work_dir, store, lambda text: redactor.lines(valid_text(text)), self._watch.see)
         self._redactor = redactor
         self._publish = publish
         self._store_artifact = store_artifact
         self._stopping = asyncio.Event()
-        self._noticed = asyncio.Event()
         self._watching: list[asyncio.Task[None]] = []
         self._cost = 0.0
         """CPU time of the last scan, in seconds."""
@@ -71,31 +70,43 @@ class FileTracker:
 
     async def start(self) -> None:
         """Record the baseline, then watch. What exists now is not reported as a change."""
+        self._watch.begin()
         await asyncio.to_thread(self._tree.take_baseline)
-        self._watching = [asyncio.create_task(self._notice()), asyncio.create_task(self._scan_repeatedly())]
+        self._watch.end()
+        self._watching = [asyncio.create_task(self._scan_repeatedly())]
 
     async def finish(self) -> None:
         """Stop watching, and scan a last time. Raises `SpoolError`."""
         self._stopping.set()
         self._noticed.set()
         results = await asyncio.gather(*self._watching, return_exceptions=True)
+        self._watch.close()
         await self.scan(last=True)
         self._tree.close()
         for result in results:
             if isinstance(result, BaseException):
                 raise result
 
+    @property
+    def pause(self) -> float:
+        """How long to wait for a notification before the next scan, in seconds."""
+        if self._watch.complete:
+            return max(_CHECK_EVERY, _CHECK_IDLE * self._cost)
+        return max(_EVERY, _IDLE * self._cost)
+
     def abandon(self) -> None:
         """Stop watching, without a final scan."""
         self._stopping.set()
+        self._watch.close()
         for task in self._watching:
             task.cancel()
 
-    async def scan(self, *, last: bool = False) -> None:
-        """Scan, and publish what has changed. The `last` scan includes files under temporary names."""
-        self._cost = 0.0
+    async def scan(self, *, last: bool = False) -> int:
+        """Scan, and publish what has changed; returns in how many files. The `last` one includes temporary names."""
+        self._cost, count = 0.0, 0
         changes = self._tree.changes(last=last)
         while group := await asyncio.to_thread(self._next_changes, changes):
+            count += len(group)
             await asyncio.gather(*[self._publish(event) for event in [await self._event(*change) for change in group]])
         if self._tree.too_many and not self._reported_too_many:
             self._reported_too_many = True
@@ -104,6 +115,7 @@ class FileTracker:
             self._reported_unseen = True
             path = valid_text(unseen)
             await self._report(f"the directory {path!r} can't be read; changes in such directories")
+        return count
 
     async def _report(self, what: str) -> None:
         """Published once for each kind: every scan would find the same."""
@@ -125,52 +137,20 @@ class FileTracker:
 
     async def _scan_repeatedly(self) -> None:
         while not self._stopping.is_set():
-            await _set_within(self._noticed, max(_EVERY, _IDLE * self._cost))
+            await _set_within(self._noticed, self.pause)
             await _set_within(self._stopping, _SETTLE)
             if self._stopping.is_set():
                 return
+            noticed = self._noticed.is_set()
             self._noticed.clear()
-            await self.scan()
+            self._watch.begin()
+            if await self.scan() and not noticed:
+                self._watch.missed()
+            self._watch.end()
             await _set_within(self._stopping, _REST * self._cost)
 
-    async def _notice(self) -> None:
-        """Trigger a scan on inotify events, and when the watch begins, since earlier changes raise no event.
-
-        If the watch fails (no watches left, a file name that is not UTF-8), it is restarted; meanwhile periodic scans
-        continue. Errors within watchfiles come as an exception group.
-        """
-        again = _WATCH_RETRY
-        while not self._stopping.is_set():
-            try:
-                await self._watch()
-            except* (OSError, RuntimeError) as errors:
-                reasons = [repr(error) for error in errors.exceptions]
-                logs.get("file_tracker").warning("file watch failed, restarting", errors=reasons, again_seconds=again)
-            await _set_within(self._stopping, again)
-            again = min(2 * again, _MAX_WATCH_RETRY)
-
-    async def _watch(self) -> None:
-        from watchfiles import awatch
-
-        changes = awatch(
-            self._work_dir,
-            watch_filter=lambda _change, path: not self._is_ignored(path),
-            debounce=100,
-            step=_STEP_MS,
-            stop_event=self._stopping,
-            rust_timeout=_WATCH_TIMEOUT_MS,
-            yield_on_timeout=True,
-            recursive=True,
-            ignore_permission_denied=True,
-        )
-        begun = False
-        async for found in changes:
-            if found or not begun:
-                self._noticed.set()
-            begun = True
-
     def _is_ignored(self, path: str) -> bool:
-        return self._tree.ignores(os.path.relpath(path, self._work_dir))
+        return self._tree.ignores(path)
 
     async def _event(self, found: FileChange, diff: str | None) -> AgentFileEdited:
         size = len(diff or "")

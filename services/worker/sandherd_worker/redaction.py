@@ -8,7 +8,7 @@ from sandherd.contracts.events import ArtifactRef
 from sandherd_worker.redaction_forms import SHORTEST_ENCODED, Reading, needles
 from sandherd_worker.redaction_numbers import Numbers
 from sandherd_worker.redaction_search import NeedleIndex, Span, merge
-from sandherd_worker.redaction_shapes import shapes
+from sandherd_worker.redaction_shapes import tokens
 from sandherd_worker.redaction_traces import Traces
 from sandherd_worker.redaction_views import (
     Back,
@@ -70,7 +70,7 @@ class Redactor:
 
     def spans(self, text: str) -> list[Span]:
         """The spans of secrets, in order; each is replaced as a whole."""
-        found = [match.span() for match in shapes(text).finditer(text)]
+        found = tokens(text)
         if self._knows and self._traces.fit_in(text):
             found += self._secret_spans(text)
         return merge(found) if found else found
@@ -117,10 +117,11 @@ class Redactor:
 
     def _searched(self, raw: bytes) -> list[Span]:
         found = self._literal.find(raw)
-        if len(raw) >= SHORTEST_ENCODED:
-            # Spans found so far are blanked, so that other views skip them.
-            found += self._encoded(_blanked(raw, found))
-        return found
+        if len(raw) < SHORTEST_ENCODED:
+            return found
+        # Spans found so far are blanked, so that other views skip them; often nothing is left to find.
+        rest = _blanked(raw, found)
+        return found + self._encoded(rest) if not found or self._traces.may_be_in(rest) else found
 
     def _encoded(self, raw: bytes) -> list[Span]:
         found = [*self._projected(raw), *self._dumped(raw, quoted=None)]

@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+from sandherd_worker.redaction_search import Span
+
 _LONGEST_PART: Final = 1024
 """Maximum length of a JSON Web Token's first part: one word may contain many candidates, each read this far."""
 _TOKENS: Final = (
@@ -41,6 +43,13 @@ _SHAPES: Final = (
     rf"-----BEGIN{_KEY_NAME}-----[\s\S]*?(?:-----END{_KEY_NAME}-----|\Z)",
 )
 """Each begins with a literal first letter: the regex engine skips quickly over text without any of these."""
+_CANDIDATE: Final = re.compile(
+    r"-(?<=sk-)[A-Za-z0-9_-]{20}|_(?<=gh[pousr]_)[A-Za-z0-9]{20}|_(?<=github_pat_)[A-Za-z0-9_]{20}"
+    r"|-(?<=glpat-)[A-Za-z0-9_-]{16}|K(?<=AK)IA[0-9A-Z]{16}|S(?<=AS)IA[0-9A-Z]{16}|_(?<=dtn_)[A-Za-z0-9]{16}"
+    r"|x(?=ox[abposr]-)|z(?<=AIz)a|J(?<=eyJ)|S[UAO][A-Z2-7]{56}|B(?<=-----B)EGIN"
+)
+"""Matches somewhere in every token. It is twice as fast as `_SHAPES`, as each alternative begins with a letter that is
+rare in ordinary text."""
 _USER: Final = r"(?<=://)[^\s/:@]{1,256}:[^\s/@]{1,256}(?=@)"
 """User and password in a URL."""
 _USUAL: Final = re.compile("|".join(_SHAPES))
@@ -55,9 +64,13 @@ _UNFINISHED: Final = re.compile(
 )
 
 
-def shapes(text: str) -> re.Pattern[str]:
-    """The pattern that finds the tokens of this text."""
-    return _WITH_URLS if "://" in text and "@" in text else _USUAL
+def tokens(text: str) -> list[Span]:
+    """The spans of the tokens of this text."""
+    if "://" in text and "@" in text:
+        return [match.span() for match in _WITH_URLS.finditer(text)]
+    if _CANDIDATE.search(text) is None:
+        return []
+    return [match.span() for match in _USUAL.finditer(text)]
 
 
 def open_key(text: str) -> int | None:

@@ -7,16 +7,17 @@ records are handed to the uplink: a sequence number that the broker has seen is 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd_worker import spool_cursor
 from sandherd_worker.spool_cursor import Cursor
-from sandherd_worker.spool_disk import Disk, Segment, SpoolBrokenError, SpoolError, SpoolFullError, new_segment
+from sandherd_worker.spool_disk import Disk, Segment, SpoolError, SpoolFullError, new_segment, spool_error
 from sandherd_worker.spool_file import Mark, Record, encode
+from sandherd_worker.spool_writer import SpoolWriter
 
 SEGMENT_BYTES: Final = 4 * 1024 * 1024
 _BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -36,21 +37,17 @@ class Spool:
     """The records of one sandbox, numbered from 1, in the order in which they were appended."""
 
     def __init__(self, directory: Path, limit: int) -> None:
-        self._disk = Disk(directory)
-        self._limit = limit
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="spool")
+        self._disk, self._limit = Disk(directory), limit
+        self._writer = SpoolWriter()
         self._queue: deque[_Waiting] = deque()
-        self._queued_bytes = 0
-        self._committing: asyncio.Task[None] | None = None
+        self._queued_bytes, self._committing = 0, False
         self._saving: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
         self._trouble: SpoolError | None = None
-        self._sequence = 0
-        self._mark = Mark.NONE
-        self.acknowledged = 0
         self.segments: list[Segment] = []
         self.damage: Sequence[str] = ()
+        self.acknowledged, self._sequence, self._mark = 0, 0, Mark.NONE
         self._recover()
 
     @classmethod
@@ -121,8 +118,9 @@ class Spool:
         self._queued_bytes += len(block)
         self._sequence = max(self._sequence, record.sequence)
         self._mark |= record.mark
-        if self._committing is None or self._committing.done():
-            self._committing = asyncio.create_task(self._commit_all())
+        if not self._committing:
+            self._committing = True
+            asyncio.get_running_loop().call_soon(self._commit)  # with all that is appended until then
         return waiting.done
 
     def append_event(self, make: Callable[[int], Record], *, use_reserve: bool = False) -> asyncio.Future[None]:
@@ -140,11 +138,10 @@ class Spool:
 
     async def close(self) -> None:
         """Close the files. If all is acknowledged, all segments are deleted: that marks a drained spool."""
-        if self._committing is not None:
-            await asyncio.wait([self._committing])
+        await self.until(lambda: not self._committing)
         if self._saving is not None:
             await cancel_and_wait([self._saving], again_after=SHORT_CLEANUP_SECONDS)
-        await asyncio.get_running_loop().run_in_executor(self._writer, self._release_segments)
+        await self._writer.result(self._release_segments)
         self._writer.shutdown()
 
     def _recover(self) -> None:
@@ -159,25 +156,30 @@ class Spool:
         self.damage = found.damage
 
     def _check_space(self, size: int, *, use_reserve: bool) -> None:
-        if isinstance(self._trouble, SpoolBrokenError) or (self._trouble and not use_reserve):
+        if self._trouble and (self._trouble.final or not use_reserve):
             raise self._trouble
         used = sum(segment.size for segment in self.segments) + self._queued_bytes
         if used + size > self._limit + (_FINAL_EVENT_BYTES if use_reserve else 0):
             self._fail(SpoolFullError(f"the spool holds {used} bytes; its limit is {self._limit}"), [])
             raise SpoolFullError(f"no space for {size} bytes: the spool's limit is {self._limit}")
 
-    async def _commit_all(self) -> None:
-        while self._queue:
-            batch = self._next_batch()
-            segment = self._segment()
-            data = b"".join(waiting.block for waiting in batch)
-            last = any(waiting.use_reserve for waiting in batch)
-            try:
-                await asyncio.get_running_loop().run_in_executor(self._writer, self._disk.write, segment, data, last)
-            except SpoolError as error:
-                self._fail(error, batch)
-            else:
-                self._add(segment, batch, len(data))
+    def _commit(self) -> None:
+        """Write what is waiting; what is appended meanwhile is written together afterwards."""
+        if not self._queue:
+            self._committing = False
+            return
+        batch, segment = self._next_batch(), self._segment()
+        data = b"".join([waiting.block for waiting in batch])
+        last = any(waiting.use_reserve for waiting in batch)
+        done = partial(self._committed, segment, batch, len(data))
+        self._writer.call(partial(self._disk.write, segment, data, last), done)
+
+    def _committed(self, segment: Segment, batch: list[_Waiting], size: int, raised: BaseException | None) -> None:
+        if raised is None:
+            self._add(segment, batch, size)
+        else:
+            self._fail(spool_error(raised), batch)
+        self._commit()
 
     def _next_batch(self) -> list[_Waiting]:
         batch: list[_Waiting] = []
@@ -194,8 +196,7 @@ class Spool:
         return self.segments[-1]
 
     def _add(self, segment: Segment, batch: list[_Waiting], size: int) -> None:
-        segment.count += len(batch)
-        segment.size += size
+        segment.count, segment.size = segment.count + len(batch), segment.size + size
         sequence, mark = self._durable_state
         for waiting in batch:
             sequence, mark = max(sequence, waiting.record.sequence), mark | waiting.record.mark
@@ -206,7 +207,7 @@ class Spool:
 
     def _fail(self, error: SpoolError, batch: list[_Waiting]) -> None:
         """Discards records that are not durable: their numbers are reused. Then only final records are accepted."""
-        self._trouble = self._trouble if isinstance(self._trouble, SpoolBrokenError) else error
+        self._trouble = self._trouble if self._trouble and self._trouble.final else error
         for waiting in (*batch, *(self._queue if batch else ())):
             if not waiting.done.done():
                 waiting.done.set_exception(error)
@@ -219,7 +220,7 @@ class Spool:
     async def _save_soon(self) -> None:
         await asyncio.sleep(_CURSOR_PAUSE)
         droppable = self._droppable()
-        if await asyncio.get_running_loop().run_in_executor(self._writer, self._save, droppable):
+        if await self._writer.result(partial(self._save, droppable)):
             self.segments = self.segments[len(droppable) :]
 
     def _droppable(self) -> list[Segment]:

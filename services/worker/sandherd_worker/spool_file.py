@@ -1,7 +1,7 @@
 """The spool's file format: how records are written, and read back from a file that may end within one.
 
 A record is its length and the CRC-32 of what follows (4 bytes each, big-endian), then kind, flags, sequence, the
-lengths of subject and message id, and these two and the payload.
+lengths of subject and message id, and these two and the payload. Zeros may follow the last record.
 """
 
 import struct
@@ -50,7 +50,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The content of a segment: its records, where the last complete one ends, and how many bytes follow that."""
+    """The content of a segment: its records, where the last complete one ends, and how many bytes follow that.
+
+    Zeros at the end of the file do not count: they were written for records to come.
+    """
 
     records: list[Record]
     end: int
@@ -105,7 +108,7 @@ def scan(data: bytes) -> Scan:
     while (found := decode(data, offset)) is not None:
         record, offset = found
         records.append(record)
-    return Scan(records, offset, len(data) - offset)
+    return Scan(records, offset, len(data[offset:].rstrip(b"\0")))
 
 
 def segment_path(directory: Path, first: int) -> Path:

@@ -1,12 +1,12 @@
 """A sandbox without a task: no agent runs in it; it serves commands and files until it is ended."""
 
 import asyncio
-from importlib.metadata import version
 
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, run_until_first
 from sandherd.contracts.commands import SandboxSpec
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events.agent import AgentError, AgentShutdown, AgentStarted
+from sandherd.lazy_imports import version
 from sandherd.telemetry import logs
 from sandherd_worker.access.archive import write_files
 from sandherd_worker.access_server import AccessServer

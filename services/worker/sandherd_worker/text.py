@@ -12,4 +12,11 @@ def valid_text(text: str) -> str:
     A NUL may come from a program's output; a surrogate stands for a byte of a file name that is not UTF-8, or for half
     of a pair.
     """
+    if "\0" not in text:
+        try:
+            text.encode()  # much faster than the search, and fails at a surrogate
+        except UnicodeEncodeError:
+            pass
+        else:
+            return text
     return _INVALID.sub("\N{REPLACEMENT CHARACTER}", text)

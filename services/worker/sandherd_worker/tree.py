@@ -24,6 +24,7 @@ from sandherd_worker.fingerprints import (
     signature_of,
     size_of,
 )
+from sandherd_worker.tree_watch import See, unwatched
 
 MAX_FILES: Final = 200_000
 """Maximum number of watched files; changes of further files are not reported."""
@@ -91,9 +92,8 @@ class _Differences:
 class WorkTree:
     """Compares a directory with its recorded state. Symbolic links are not followed; their content is their target."""
 
-    def __init__(self, root: Path, store: Path, clean: Clean = str) -> None:
-        self._root = root
-        self._clean = clean
+    def __init__(self, root: Path, store: Path, clean: Clean = str, see: See = unwatched) -> None:
+        self._root, self._clean, self._see = root, clean, see
         self._entries: dict[str, bytes] = {}
         self._earlier = ContentStore(store, _MAX_CONTENT_BYTES)
         self._ignored = IgnoreRules()
@@ -171,6 +171,7 @@ class WorkTree:
 
     def _entries_of(self, directory: str) -> list[os.DirEntry[str]]:
         """The entries of a directory. If it can't be read, its files are not reported as deleted."""
+        self._see(directory)
         try:
             with os.scandir(self._root / directory) as entries:
                 return list(entries)

@@ -16,18 +16,20 @@ from typing import Final
 BEGIN: Final = "begin"
 ENVIRONMENT: Final = "environment.json"
 _NEEDED: Final = (
-    "email.parser",  # by nats-py, at the first headers
+    "concurrent.futures.thread",
+    "email.parser",
     "nats.aio.client",
-    "watchfiles",
-    "anyio._backends._asyncio",  # by watchfiles, at the first watch
-    "sandherd_worker.attempt",
     "sandherd_worker.worker_lifecycle",
+    "sandherd_worker.attempt",
     "sandherd_worker.previous_attempt",
     "sandherd_worker.access_server",
     "sandherd_worker.access.commands",
     "sandherd_worker.access.transfers",
     "sandherd_worker.harnesses.command",
+    "sandherd_worker.harnesses.driver",
     "sandherd_worker.harnesses.program",
+    "sandherd_worker.task_inputs",
+    "sandherd_worker.unrestored",
 )
 
 
@@ -44,8 +46,9 @@ def load() -> None:
 
 def _build_validators() -> None:
     """Those of what a worker reads at its start, and of the events of nearly every task."""
+    from sandherd.bus import replies
+    from sandherd.contracts import envelope_writer
     from sandherd.contracts.commands import SandboxSpec, TaskSpec
-    from sandherd.contracts.envelope import build_validator
     from sandherd.contracts.events import agent, conversation, tools
     from sandherd.contracts.requests import AskCredential, CredentialGrant
     from sandherd.telemetry import logs
@@ -59,7 +62,9 @@ def _build_validators() -> None:
         *(tools.AgentToolUse, tools.AgentToolResult, tools.AgentToolCompleted),
     )
     for event in published:
-        build_validator(event)
+        event.model_rebuild()
+    envelope_writer.prepare()
+    replies.build_validator(CredentialGrant)
 
 
 def wait_for_identity(environ: Mapping[str, str]) -> dict[str, str] | None:

@@ -41,6 +41,17 @@ def fill(meters: Meters, metric: Metric, values: dict[str, str]) -> None:
         meters.observe(metric.name, 1, **values)
 
 
+def test_observations_together_count_as_one_by_one() -> None:
+    """Each value in its bucket, those on a limit and beyond the last one, too."""
+    values = [0.0, 0.1, 0.25, 0.2500001, 3.0, 1800.0, 1e9, -1.0, 3.0]
+    together, single = CollectorRegistry(), CollectorRegistry()
+    Meters(together).observe_all("sandherd_tool_call_seconds", values)
+    meters = Meters(single)
+    for value in values:
+        meters.observe("sandherd_tool_call_seconds", value)
+    assert generate_latest(together) == generate_latest(single)
+
+
 def test_labels_are_small_enumerations() -> None:
     """No label has more than 150 values, and no metric more than a few hundred series."""
     for metric in METRICS:

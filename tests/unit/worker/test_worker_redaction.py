@@ -2,16 +2,18 @@
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from itertools import combinations_with_replacement, pairwise
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sandherd.contracts.names import new_name, new_uuid
 from sandherd_worker.redaction import MARK, Redactor
+from sandherd_worker.redaction_shapes import _CANDIDATE, _TOKENS
 from sandherd_worker.stream_redaction import StreamRedactor
 from tests.unit.worker.redaction_writers import redactor_of
 
@@ -45,6 +47,18 @@ BEFORE = (
     "", "a\n", "KEY=", '"', "'", "`", " ", "key:", "(", "/", "_", "-", "\\n", "\\t", "\\u0022", "%3D", "\x1b[31m",
     "\x1b[m",
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(("begin", "rest"), _TOKENS)
+def test_search_for_tokens_misses_none(begin: str, rest: str) -> None:
+    """The quick search beforehand matches in every token, of each kind and length."""
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.from_regex(re.compile(begin + rest, re.ASCII), fullmatch=True))
+    def matches(token: str) -> None:
+        assert _CANDIDATE.search(f" {token} ")
+
+    matches()
 
 
 @pytest.mark.parametrize("token", TOKENS.values(), ids=TOKENS.keys())

@@ -155,14 +155,13 @@ async def test_failed_write_loses_no_number(
     """All appends of a failed write raise; the file ends where it did before, and numbers continue from there."""
     spool = Spool.open(tmp_path, limit=LIMIT)
     await fill(spool, 2)
-    real = os.write
+    real = os.pwritev
 
-    def broken(descriptor: int, data: Any) -> int:
-        if len(data) > 10:
-            real(descriptor, bytes(data)[:7])
+    def broken(descriptor: int, data: Any, *where: int) -> int:
+        real(descriptor, [bytes(data[0])[:7]], *where)
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(os, "write", broken)
+    monkeypatch.setattr(os, "pwritev", broken)
     results = await asyncio.gather(*(spool.append_event(event) for _ in range(3)), return_exceptions=True)
     assert all(isinstance(result, kind) for result in results)
     monkeypatch.undo()
@@ -180,10 +179,10 @@ async def test_terminal_event_can_be_repeated_after_a_failed_write(tmp_path: Pat
     """A terminal event whose write failed does not count as published."""
     spool = Spool.open(tmp_path, limit=LIMIT)
 
-    def full(_descriptor: int, _data: Any) -> int:
+    def full(*_: Any) -> int:
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(os, "pwritev", full)
     with pytest.raises(SpoolFullError):
         await spool.append_event(lambda sequence: event(sequence, mark=Mark.TERMINAL))
     monkeypatch.undo()

@@ -49,14 +49,14 @@ async def test_only_terminal_event_uses_the_reserve(tmp_path: Path, monkeypatch:
     """Other records refused for lack of space leave the reserve, as a full disk would take it."""
     spool = Spool.open(tmp_path, limit=LIMIT)
     await spool.append_event(event)
-    reserve, real = tmp_path / "reserve", os.write
+    reserve, real = tmp_path / "reserve", os.pwritev
 
-    def scarce(descriptor: int, data: Any) -> int:
+    def scarce(*write: Any) -> int:
         if reserve.exists():
             raise OSError(errno.ENOSPC, "no space")
-        return real(descriptor, data)
+        return real(*write)
 
-    monkeypatch.setattr(os, "write", scarce)
+    monkeypatch.setattr(os, "pwritev", scarce)
     with pytest.raises(DiskFullError):
         await spool.append_event(event)
     assert reserve.stat().st_size > 0

@@ -1,0 +1,59 @@
+"""Writes envelopes that differ only in id, time, sequence and `data`, as those of one source mostly do.
+
+What they have in common is validated and written once for each type, without a validator for the whole envelope of each
+type. The document is what `Envelope.to_json` writes.
+"""
+
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import UUID
+
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from sandherd.contracts.envelope import build_validator, check_size, wrap, write
+from sandherd.contracts.model import Model
+
+_ID: Final = UUID(int=0)
+_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_END: Final = datetime(2200, 1, 1, tzinfo=UTC)
+_LAST: Final = 2**31 - 1
+
+
+class _NoData(Model):
+    """Stands for the `data` of any type."""
+
+
+def prepare() -> None:
+    """Build the validator of all envelopes now, and not with the first one."""
+    build_validator(_NoData)
+
+
+class EnvelopeWriter:
+    """The envelopes of one source about one entity. `attributes` are those of `wrap` that are always the same."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self._attributes: Final = attributes
+        self._parts: Final[dict[str, tuple[bytes, ...]]] = {}
+
+    def document(self, data: BaseModel, event_type: str, *, id: UUID, time: datetime, sequence: int) -> bytes:
+        """The envelope as it is sent on the wire. Raises what `wrap` and `Envelope.to_json` raise."""
+        parts = self._parts.get(event_type)
+        if parts is None:
+            parts = self._parts[event_type] = self._split(event_type)
+        if not 0 < sequence <= _LAST or time.tzinfo is not UTC or not _TIME <= time < _END:
+            wrap(_NoData(), event_type, id=id, time=time, sequence=sequence, **self._attributes)  # raises, mostly
+        before, between, behind, rest = parts
+        document = b"".join(
+            (before, str(id).encode(), between, to_json(time), behind, b"%d" % sequence, rest, write(data), b"}")
+        )
+        check_size(document)
+        return document
+
+    def _split(self, event_type: str) -> tuple[bytes, ...]:
+        """A document of this type without id, time, sequence and `data`."""
+        envelope = wrap(_NoData(), event_type, id=_ID, time=_TIME, sequence=_LAST, **self._attributes)
+        before, document = envelope.to_json().split(str(_ID).encode(), 1)
+        between, document = document.split(to_json(_TIME), 1)
+        behind, document = document.split(b"%d" % _LAST, 1)
+        return before, between, behind, document.removesuffix(b"{}}")

@@ -1,0 +1,97 @@
+"""The spool's segments: zeros are written ahead of the records, which then overwrite them."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandherd_worker.spool import Spool
+from sandherd_worker.spool_file import Kind, Record, encode, scan
+
+LIMIT = 1 << 30
+
+
+def event(sequence: int, payload: bytes = b"x") -> Record:
+    return Record(Kind.EVENT, "sandherd.v1.event.p.s.agent.message", f"id-{sequence}", payload, sequence)
+
+
+def killed(directory: Path, into: Path, also: bytes = b"") -> Path:
+    """The directory as a killed worker leaves it, after it has begun to write these bytes."""
+    into.mkdir()
+    content = next(directory.glob("*.log")).read_bytes()
+    end = scan(content).end
+    (into / next(directory.glob("*.log")).name).write_bytes(content[:end] + also + content[end + len(also) :])
+    return into
+
+
+async def test_zeros_ahead_are_no_damage(tmp_path: Path, records: Any) -> None:
+    """A killed worker leaves zeros behind its last record; they are cut off, and what is appended then is read."""
+    spool = Spool.open(tmp_path / "spool", limit=LIMIT)
+    await spool.append_event(event)
+    size = next((tmp_path / "spool").glob("*.log")).stat().st_size
+    await spool.append_event(event)
+    assert next((tmp_path / "spool").glob("*.log")).stat().st_size == size, "the second record has overwritten zeros"
+    again = Spool.open(killed(tmp_path / "spool", tmp_path / "killed"), limit=LIMIT)
+    assert (again.damage, again.sequence) == ([], 2)
+    await again.append_event(event)
+    assert [record.sequence for record in records(again)] == [1, 2, 3]
+    await again.close()
+    await spool.close()
+    file = next((tmp_path / "spool").glob("*.log"))
+    assert file.stat().st_size == scan(file.read_bytes()).end, "an orderly end leaves no zeros"
+
+
+@pytest.mark.parametrize("length", [1, 8, 40, 60])
+async def test_record_torn_within_zeros_is_damage(tmp_path: Path, records: Any, length: int) -> None:
+    """Of a record only the beginning was written: it is reported and cut off, and its number is used again."""
+    spool = Spool.open(tmp_path / "spool", limit=LIMIT)
+    await spool.append_event(event)
+    begun = b"\xff" * length if length == 1 else encode(event(2, b"y" * 100))[:length]
+    again = Spool.open(killed(tmp_path / "spool", tmp_path / "killed", begun), limit=LIMIT)
+    assert len(again.damage) == 1
+    await again.append_event(event)
+    assert [record.sequence for record in records(again)] == [1, 2]
+    await again.close()
+    await spool.close()
+
+
+async def test_zeros_do_not_need_the_space(tmp_path: Path, records: Any, monkeypatch: Any) -> None:
+    """On a disk that has space for the record only, it is stored without zeros."""
+    real = os.pwritev
+
+    def scarce(descriptor: int, data: Any, *where: int) -> int:
+        if len(data[0]) > 1000:
+            real(descriptor, [bytes(data[0])[:1000]], *where)
+            raise OSError(errno.ENOSPC, "no space")
+        return real(descriptor, data, *where)
+
+    spool = Spool.open(tmp_path, limit=LIMIT)
+    monkeypatch.setattr(os, "pwritev", scarce)
+    for _ in range(3):
+        await spool.append_event(event)
+    content = next(tmp_path.glob("*.log")).read_bytes()
+    assert (scan(content).end, scan(content).torn) == (len(content), 0)
+    assert [record.sequence for record in records(spool)] == [1, 2, 3]
+    await spool.close()
+
+
+async def test_without_durable_writes_each_batch_is_synced(tmp_path: Path, records: Any, monkeypatch: Any) -> None:
+    """A system that refuses the flag gets the same data in two calls."""
+    real, sync = os.pwritev, os.fdatasync
+    synced: list[None] = []
+
+    def refuse(descriptor: int, data: Any, offset: int, flags: int) -> int:
+        if flags:
+            raise OSError(errno.EOPNOTSUPP, "not supported")
+        return real(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwritev", refuse)
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: synced.append(sync(descriptor)))
+    spool = Spool.open(tmp_path, limit=LIMIT)
+    for number in range(1, 4):
+        await spool.append_event(event)
+        assert len(synced) == number
+    assert [record.sequence for record in records(spool)] == [1, 2, 3]
+    await spool.close()
