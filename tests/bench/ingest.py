@@ -28,6 +28,7 @@ from event_ingest.ingest import CONSUMER
 from event_ingest.migrator import migrate
 from event_ingest.rows import Batch, columns
 from event_ingest.statements import STORE
+from event_ingest.short_rows import short_rows
 from event_ingest.writer import write_new
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery
@@ -177,9 +178,9 @@ class Bench:
             begun = monotonic()
             for batch in batches:
                 if copies:
-                    await write_new(connection, batch)
+                    await write_new(connection, batch, short_rows(batch.rows))
                 else:
-                    await connection.fetchval(STORE, *columns(batch.rows))
+                    await connection.fetchval(STORE, *columns(short_rows(batch.rows)))
             return count / (monotonic() - begun)
         finally:
             await connection.close()

@@ -46,7 +46,7 @@ _INVALID_DATA_CLASSES: Final = frozenset({"22", "23", "54"})
 """SQLSTATE classes that concern the data: data exception, constraint, program limit."""
 _log: Final = logs.get("database")
 
-Prepare = Callable[[Connection], Awaitable[None]]
+Prepare = Callable[[Connection], Awaitable[bool]]
 
 
 class Fault(Enum):
@@ -94,7 +94,6 @@ class Database:
         self, url: str, prepare: Prepare, *, last_migration: int = 0, writers: int = 3, pooled: bool = False
     ) -> None:
         """A pool with this many writing connections. `prepare` runs at every check and keeps the schema ready.
-
         `last_migration` is the number of this version's last one. `pooled`: the URL is that of a pooler.
         """
         self._hosts = DatabaseHosts(url)
@@ -102,6 +101,7 @@ class Database:
         self._prepare = prepare
         self._writers = writers
         self._application_name = f"{APPLICATION_NAME} {last_migration}"
+        self.stores_short_rows = False  # as `prepare` has returned
         self._problem: str | None = "not checked yet"
         self._available = asyncio.Event()
         self._checked = asyncio.Event()
@@ -215,7 +215,7 @@ class Database:
         try:
             async with self._check_pool.acquire(timeout=self._hosts.timeout) as connection:
                 await check_durability(connection)
-                await self._prepare(connection)
+                self.stores_short_rows = await self._prepare(connection)
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             if classify_error(error) is None:
                 raise
