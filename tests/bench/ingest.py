@@ -27,8 +27,8 @@ import psutil
 from event_ingest.ingest import CONSUMER
 from event_ingest.migrator import migrate
 from event_ingest.rows import Batch, columns
-from event_ingest.statements import STORE
 from event_ingest.short_rows import short_rows
+from event_ingest.statements import STORE
 from event_ingest.writer import write_new
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery

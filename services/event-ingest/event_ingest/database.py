@@ -94,6 +94,7 @@ class Database:
         self, url: str, prepare: Prepare, *, last_migration: int = 0, writers: int = 3, pooled: bool = False
     ) -> None:
         """A pool with this many writing connections. `prepare` runs at every check and keeps the schema ready.
+
         `last_migration` is the number of this version's last one. `pooled`: the URL is that of a pooler.
         """
         self._hosts = DatabaseHosts(url)
@@ -133,12 +134,10 @@ class Database:
 
     async def wait_available(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds until the database is available; returns whether it is."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await self._available.wait()
-        except TimeoutError:
-            return False
-        return True
+                return await self._available.wait()
+        return False
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Connection]:

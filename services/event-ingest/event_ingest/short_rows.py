@@ -1,22 +1,20 @@
 """The short form of a row of `events`: without what its other columns have, so that no fact is stored twice. Pure.
 
 An event as Sandherd writes it is an envelope of known form around `data`. Of such a document only `data` and
-`traceparent` are stored, as a JSON object like the whole one, so that `envelope -> 'data'` reads both forms; the function
-`event_document` of the database returns the whole one. Any other document is stored whole. Of an agent's event the
-source and the sandbox are empty, as the entity is its sandbox.
+`traceparent` are stored, as a JSON object like the whole one, so that `envelope -> 'data'` reads both forms; the
+function `event_document` of the database returns the whole one. Any other document is stored whole. Of an agent's event
+the source and the sandbox are empty, as the entity is its sandbox.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from event_ingest.rows import COLUMNS, Row
+from event_ingest.rows import Row
 from sandherd.contracts.decoder import AGENT_SOURCE
 
 _TRACE: Final = '"traceparent":"'
 _TRACE_SIZE: Final = len(_TRACE) + 55 + len('",')
 _DATA: Final = '"data":'
-_NAMES: Final = [name for name, _ in COLUMNS]
-DOCUMENT: Final = _NAMES.index("envelope")
 
 
 def short_rows(rows: Sequence[Row]) -> list[Row]:

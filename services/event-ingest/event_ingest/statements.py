@@ -114,7 +114,8 @@ select g.place
 from unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::text[]) with ordinality
     as g (id, project, source, sequence, type, place)
 join events e using (id)
-where (e.project, event_source(e.source, e.entity), e.sequence, e.type) is distinct from (g.project, g.source, g.sequence, g.type)
+where (e.project, event_source(e.source, e.entity), e.sequence, e.type)
+    is distinct from (g.project, g.source, g.sequence, g.type)
 """
 """Which of these differ from what is stored under their id."""
 

@@ -49,7 +49,7 @@ def documents(draw: Any) -> str:
     members = [
         '"specversion":"1.0"',
         f'"id":"{draw(st.sampled_from([str, str.upper]))(_ID.format(place))}"',
-        f'"source":"{draw(st.sampled_from(["/sandherd/sandbox/sbx-1", "/sandherd/sandbox/sbx-1"]))}"',
+        '"source":"/sandherd/sandbox/sbx-1"',
         '"type":"agent.message"',
         '"subject":"sbx-1"',
         f'"time":"{draw(TIMES)}"',
@@ -104,7 +104,7 @@ def batch_of(history: Any, texts: list[str]) -> Batch:
 
 
 def test_every_document_is_returned_to_the_letter(postgres: str, open_history: Any, script: Any) -> None:
-    """In any form that is accepted; short rows have the values of whole ones, and only documents of our form are short."""
+    """In any form that is accepted; short rows have the values of whole ones, and only our own form is short."""
 
     @settings(max_examples=60, deadline=None)
     @given(st.lists(documents(), min_size=1, max_size=20, unique_by=lambda text: text[30:]))
@@ -135,7 +135,7 @@ async def _stored_and_read(url: str, open_history: Any, script: Any, texts: list
 
 
 async def test_events_of_today_are_short(history: Any, script: Any) -> None:
-    """Of an event as it is published today only data and trace are stored: with or without a task, an agent's or not."""
+    """Only data and trace of an event as it is published today are stored: with a task or not, an agent's or not."""
     agents = [
         script.agent("agent.message", "sbx-1", content="a", content_length=1, **more) for more in ({}, {"taskid": "t"})
     ]
