@@ -187,6 +187,12 @@ async def pending_migrations(connection: Connection) -> list[Migration]:
     return unapplied(read_migrations(), await _applied(connection))
 
 
+async def missing_migrations(connection: Connection) -> list[Migration]:
+    """Those that this version can't run without: an upgrade may end with the others much later."""
+    needed = {migration.number for migration in before_new_code(read_migrations())}
+    return [migration for migration in await pending_migrations(connection) if migration.number in needed]
+
+
 async def count_older(connection: Connection) -> int:
     """How many connections an event-ingest of an older version has."""
     rows = await connection.fetch(_CONNECTED, f"{APPLICATION_NAME}%")

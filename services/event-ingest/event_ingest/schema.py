@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from event_ingest.database import Connection, Database
-from event_ingest.migrator import MigrationRefusedError, migrate_before, pending_migrations
+from event_ingest.migrator import MigrationRefusedError, migrate_before, missing_migrations
 from event_ingest.readers import end_readers
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests.statistics import RATE_DAYS
@@ -45,14 +45,14 @@ async def stores_short_rows(connection: Connection) -> bool:
 
 
 async def check_migrations(database: Database) -> dict[str, str | None]:
-    """By name: None if all migrations are applied and unchanged; else what is wrong."""
+    """By name: None if the migrations that this version needs are applied, and all unchanged; else what is wrong."""
     return {"postgres": await _problem(database)}
 
 
 async def _problem(database: Database) -> str | None:
     try:
         async with database.reading() as connection:
-            pending = await pending_migrations(connection)
+            pending = await missing_migrations(connection)
     except ContractError as error:
         return f"unknown: {error.problem.message}"
     except MigrationRefusedError as error:
