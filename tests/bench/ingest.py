@@ -172,15 +172,15 @@ class Bench:
         return max([await self._postgres_alone(count, copies) for copies in (True, False)])
 
     async def _postgres_alone(self, count: int, copies: bool) -> float:
-        batches = batches_of(make_events(count))
+        batches = [(batch, short_rows(batch.rows)) for batch in batches_of(make_events(count))]
         connection = await asyncpg.connect(await self.new_database())
         try:
             begun = monotonic()
-            for batch in batches:
+            for batch, rows in batches:
                 if copies:
-                    await write_new(connection, batch, short_rows(batch.rows))
+                    await write_new(connection, batch, rows)
                 else:
-                    await connection.fetchval(STORE, *columns(short_rows(batch.rows)))
+                    await connection.fetchval(STORE, *columns(rows))
             return count / (monotonic() - begun)
         finally:
             await connection.close()

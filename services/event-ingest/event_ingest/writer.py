@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -31,6 +32,9 @@ from sandherd.contracts.errors import Code, Problem
 _COPIED: Final = 200
 """Events of a batch from which they are copied: COPY takes two round trips more, and 5 µs less for each event."""
 _COPIED_COLUMNS: Final = [name for name, _ in COLUMNS]
+MAX_BYTES: Final = 32 * 1024 * 1024
+"""Maximum of one transaction: it has to end within the time limit of a statement."""
+_SIZE: Final = itemgetter([name for name, _ in COLUMNS].index("size"))
 _MAX_TRIES: Final = 5
 """Maximum immediate tries of a batch while another replica interferes."""
 
@@ -64,13 +68,14 @@ async def store(database: Database, batch: Batch) -> BatchResult:
 
     Raises the database's error when it is unavailable; the whole batch may then be stored again.
     """
-    try:
-        return await _store_with_retries(database, batch)
-    except Exception as error:  # narrowed by `classify_error`; others are raised again
-        if classify_error(error) is not Fault.POISON:
-            raise
-        if len(batch) == 1:
-            return BatchResult(refused={batch.indexes[0]: _unstorable(error)})
+    if len(batch) == 1 or sum(map(_SIZE, batch.rows)) <= MAX_BYTES:
+        try:
+            return await _store_with_retries(database, batch)
+        except Exception as error:  # narrowed by `classify_error`; others are raised again
+            if classify_error(error) is not Fault.POISON:
+                raise
+            if len(batch) == 1:
+                return BatchResult(refused={batch.indexes[0]: _unstorable(error)})
     half = len(batch) // 2
     first = await store(database, batch.part(0, half))
     return first.add(await store(database, batch.part(half, len(batch))))
