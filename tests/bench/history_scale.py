@@ -28,6 +28,7 @@ from event_ingest.queries.search import search_events
 from event_ingest.queries.trajectory import read_trajectory
 from event_ingest.rows import COLUMNS, Row
 from event_ingest.schema import Schema, ensure_partitions
+from event_ingest.short_rows import short_row
 from event_ingest.statements import RECOUNT
 from event_ingest.writer import store
 from sandherd.contracts.requests import AskAudit, AskComparison, AskEvents, AskSearch, AskTrajectory
@@ -56,24 +57,22 @@ def rows_of(templates: list[Row], first: int, count: int, begun: datetime) -> It
     for place in range(first, first + count):
         sandbox, number = place // EACH, place % EACH + 1
         template = templates[place % len(templates)]
-        time = begun + timedelta(days=sandbox % DAYS, seconds=number * 8)
+        time = begun + timedelta(days=sandbox % DAYS, seconds=number * 8, microseconds=number)
         id_ = UUID(int=(int(time.timestamp() * 1000) << 80) | (7 << 76) | (2 << 62) | place)
         entity, source = f"sbx-{sandbox}", f"/sandherd/sandbox/sbx-{sandbox}"
-        document = template[10].replace(str(template[0]), str(id_), 1).replace(template[5], entity)
-        yield (
-            id_,
-            place + 1,
-            number,
-            time,
-            PROJECT,
-            entity,
-            template[6],
-            source,
-            None,
-            entity,
-            document,
-            len(document),
+        document = _document(template, id_, number, time, entity)
+        yield short_row(
+            (id_, place + 1, number, time, PROJECT, entity, template[6], source, None, entity, document, len(document))
         )
+
+
+def _document(template: Row, id_: UUID, number: int, time: datetime, entity: str) -> str:
+    """The template's document with these values."""
+    event = json.loads(template[10])
+    moment = time.isoformat().replace("+00:00", "Z")
+    event |= {"id": str(id_), "source": f"/sandherd/sandbox/{entity}", "subject": entity, "time": moment}
+    event |= {"sequence": number, "sandboxid": entity}
+    return json.dumps(event, separators=(",", ":"), ensure_ascii=False)
 
 
 async def build(connection: Any, events: int, vocabulary: list[str]) -> None:

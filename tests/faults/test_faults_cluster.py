@@ -226,7 +226,9 @@ class History:
     async def read(cls, stack: Stack) -> "History":
         connection = await asyncpg.connect((await status(stack.home)).database_url)
         try:
-            rows = await connection.fetch("select envelope, stored_at from events order by stream_sequence")
+            rows = await connection.fetch(
+                "select event_document(e) as envelope, stored_at from events e order by stream_sequence"
+            )
         finally:
             await connection.close()
         said = defaultdict(list)

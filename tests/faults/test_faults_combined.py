@@ -148,7 +148,10 @@ async def stored(stack: Stack) -> dict[tuple[str, str], list[Said]]:
     url = (await status(stack.home)).database_url
     connection = await asyncpg.connect(url)
     try:
-        rows = await connection.fetch("select source, entity, envelope from events order by stream_sequence")
+        rows = await connection.fetch(
+            "select event_source(source, entity) as source, entity, event_document(e) as envelope from events e "
+            "order by stream_sequence"
+        )
     finally:
         await connection.close()
     found: dict[tuple[str, str], list[Said]] = defaultdict(list)

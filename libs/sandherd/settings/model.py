@@ -226,7 +226,7 @@ class Settings(
     `intervention_failed` when an agent ignored the guardian or could not be reached, `coordination` when two sandboxes
     hinder each other and `conductor` is `ask` or `pause`. `none`: nothing."""
 
-    ingest_batch: Annotated[int, Env("SANDHERD_INGEST_BATCH"), Field(ge=1, le=5000)] = 500
+    ingest_batch: Annotated[int, Env("SANDHERD_INGEST_BATCH"), Field(ge=1, le=5000)] = 2000
     """Maximum of events that are stored in one transaction."""
 
     requests_at_once: Annotated[int, Env("SANDHERD_REQUESTS_AT_ONCE"), Field(ge=1)] = 2

@@ -46,7 +46,7 @@ _INVALID_DATA_CLASSES: Final = frozenset({"22", "23", "54"})
 """SQLSTATE classes that concern the data: data exception, constraint, program limit."""
 _log: Final = logs.get("database")
 
-Prepare = Callable[[Connection], Awaitable[None]]
+Prepare = Callable[[Connection], Awaitable[bool]]
 
 
 class Fault(Enum):
@@ -102,6 +102,7 @@ class Database:
         self._prepare = prepare
         self._writers = writers
         self._application_name = f"{APPLICATION_NAME} {last_migration}"
+        self.stores_short_rows = False  # as `prepare` has returned
         self._problem: str | None = "not checked yet"
         self._available = asyncio.Event()
         self._checked = asyncio.Event()
@@ -133,12 +134,10 @@ class Database:
 
     async def wait_available(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds until the database is available; returns whether it is."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await self._available.wait()
-        except TimeoutError:
-            return False
-        return True
+                return await self._available.wait()
+        return False
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[Connection]:
@@ -215,7 +214,7 @@ class Database:
         try:
             async with self._check_pool.acquire(timeout=self._hosts.timeout) as connection:
                 await check_durability(connection)
-                await self._prepare(connection)
+                self.stores_short_rows = await self._prepare(connection)
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             if classify_error(error) is None:
                 raise

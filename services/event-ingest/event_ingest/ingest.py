@@ -22,6 +22,8 @@ DATABASE_TIMEOUT: Final = 4.0
 RETRY_DELAY: Final = 1.0
 MILESTONES: Final = frozenset(name for name, model in EVENTS.items() if model.milestone)
 """The events whose storing is traced: a span for each event would cost more than storing it."""
+_PARSED_AT_ONCE: Final = 500
+"""After so many events of a batch, requests and health checks may run."""
 _log: Final = logs.get("ingest")
 
 
@@ -40,7 +42,7 @@ class Ingest:
     async def handle(self, deliveries: list[Delivery]) -> Sequence[Outcome]:
         """Store a batch; an outcome for each delivery. While the database is unavailable, all are retried later."""
         outcomes: list[Outcome] = [DONE] * len(deliveries)
-        batch = _parse_deliveries(deliveries, outcomes)
+        batch = await _parse_deliveries(deliveries, outcomes)
         if not self._artifacts_stored:
             batch.artifacts.clear()
         try:
@@ -99,10 +101,12 @@ def _count_new_by_type(stored: BatchResult, batch: Batch) -> Counter[str]:
     return Counter(row[TYPE] for index, row in zip(batch.indexes, batch.rows, strict=True) if stored.is_new(index))
 
 
-def _parse_deliveries(deliveries: Sequence[Delivery], outcomes: list[Outcome]) -> Batch:
+async def _parse_deliveries(deliveries: Sequence[Delivery], outcomes: list[Outcome]) -> Batch:
     """The events among the deliveries; sets the outcome of those that are invalid."""
     batch = Batch()
     for index, delivery in enumerate(deliveries):
+        if index and not index % _PARSED_AT_ONCE:
+            await asyncio.sleep(0)
         try:
             batch.add(index, delivery)
         except ContractError as error:

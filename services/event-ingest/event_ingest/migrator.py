@@ -20,7 +20,7 @@ from typing import Final
 
 import asyncpg
 
-from event_ingest.database import Connection
+from event_ingest.database import APPLICATION_NAME, Connection
 from sandherd.telemetry import logs
 
 _LOCK: Final = 0x5A4D_4849_5354  # any number that nothing else uses
@@ -42,6 +42,9 @@ create table if not exists {table} (
 """
     for table in (_APPLIED, _APPLIED_BEFORE)
 )
+_CONNECTED: Final = """
+select application_name from pg_stat_activity where datname = current_database() and application_name like $1
+"""
 _log: Final = logs.get("migrator")
 
 
@@ -153,6 +156,16 @@ async def migrate(
     return done
 
 
+async def migrate_before(connection: Connection) -> list[int]:
+    """Apply the missing migrations that the previous version can run with; all of them to a database without tables.
+
+    No previous version needs anything there, unless one is connected.
+    """
+    is_new = await connection.fetchval("select to_regclass('events') is null")
+    done = await migrate(connection, after=False)
+    return done + await migrate(connection) if is_new and not await count_older(connection) else done
+
+
 async def _apply_next(connection: Connection, known: Sequence[Migration], numbers: Collection[int]) -> int | None:
     """Apply the first missing one, in one transaction; None if none is missing.
 
@@ -172,6 +185,20 @@ async def _apply_next(connection: Connection, known: Sequence[Migration], number
 async def pending_migrations(connection: Connection) -> list[Migration]:
     """The migrations still to be applied, of both kinds. Raises `MigrationRefusedError`."""
     return unapplied(read_migrations(), await _applied(connection))
+
+
+async def missing_migrations(connection: Connection) -> list[Migration]:
+    """Those that this version can't run without: an upgrade may end with the others much later."""
+    needed = {migration.number for migration in before_new_code(read_migrations())}
+    return [migration for migration in await pending_migrations(connection) if migration.number in needed]
+
+
+async def count_older(connection: Connection) -> int:
+    """How many connections an event-ingest of an older version has."""
+    rows = await connection.fetch(_CONNECTED, f"{APPLICATION_NAME}%")
+    numbers = (row["application_name"].removeprefix(APPLICATION_NAME).strip() for row in rows)
+    last = read_migrations()[-1].number
+    return sum(not number.isdecimal() or int(number) < last for number in numbers)
 
 
 async def _applied(connection: Connection) -> AppliedMigrations:

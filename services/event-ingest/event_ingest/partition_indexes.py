@@ -3,10 +3,12 @@
 A migration declares an index of `events` with `on only`, which takes no time; the partitions of a large history get
 theirs here, while the service stores events. The index of `events` is valid once all partitions have one.
 
-The index of words is created when a day is over: with it, storing an event would take Postgres four times as long.
+The index of words is created when a day is over: with it, storing an event would take Postgres four times as long. Then
+the other indexes are built anew without the space that was left for further events.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -49,6 +51,17 @@ where tree.inhparent = 'events'::regclass and part.relname ~ '^events_[0-9]{8}$'
     and not coalesce(own_index.indisvalid, false)
 order by part.relname desc
 """
+_PACKED: Final = "packed"
+"""The comment of an index that was built anew: it is the last statement, so that an interrupted one is repeated."""
+_UNPACKED: Final = f"""
+select own.relname as name from pg_inherits tree
+join pg_class part on part.oid = tree.inhrelid join pg_index on pg_index.indrelid = part.oid
+join pg_class own on own.oid = pg_index.indexrelid join pg_am on pg_am.oid = own.relam
+where tree.inhparent = 'events'::regclass and part.relname ~ '^events_[0-9]{{8}}$' and part.relname < $1
+    and pg_am.amname = 'btree' and own.relname !~ '_cc(new|old)[0-9]*$'
+    and obj_description(own.oid, 'pg_class') is distinct from '{_PACKED}'
+order by part.relname desc, own.relname
+"""  # noqa: S608  # a constant
 _TYPES: Final = ", ".join(f"'{name}'" for name in SEARCHED_TYPES)
 _log: Final = logs.get("schema")
 
@@ -92,9 +105,8 @@ async def missing_indexes(connection: Connection) -> list[MissingIndex]:
 
 async def missing_term_indexes(connection: Connection, now: datetime) -> list[tuple[str, list[str]]]:
     """The indexes of words that partitions of days that are over lack, with what creates them; the newest first."""
-    today = partition_name((now.astimezone(UTC) - _LATE).date())
     found = []
-    for row in await connection.fetch(_WITHOUT_TERMS, today):
+    for row in await connection.fetch(_WITHOUT_TERMS, _today(now)):
         partition, name = row["partition"], term_index(row["partition"])
         created = (
             f"create index concurrently {name} on {partition} "
@@ -104,13 +116,43 @@ async def missing_term_indexes(connection: Connection, now: datetime) -> list[tu
     return found
 
 
+async def unpacked_indexes(connection: Connection, now: datetime) -> list[tuple[str, list[str]]]:
+    """The indexes that days that are over have with free space, and what builds them anew; the newest day first."""
+    rows = await connection.fetch(_UNPACKED, _today(now))
+    return [
+        (
+            name,
+            [
+                f"drop index concurrently if exists {name}_ccnew",  # of an earlier run that was interrupted
+                f"drop index concurrently if exists {name}_ccold",
+                f"alter index {name} set (fillfactor = 100)",
+                f"reindex index concurrently {name}",
+                f"comment on index {name} is '{_PACKED}'",
+            ],
+        )
+        for name in (row["name"] for row in rows)
+    ]
+
+
 async def create_missing(connection: Connection, now: datetime) -> None:
-    """Create them, if no other replica does. Of a connection without a time limit, in no transaction."""
+    """Create and pack them, if no other replica does. Of a connection without a time limit, in no transaction."""
     named = [(one.name, one.statements) for one in await missing_indexes(connection)]
     for name, statements in (*named, *await missing_term_indexes(connection, now)):
-        for statement in statements:
-            await connection.execute(statement)
+        await _execute(connection, statements)
         _log.info("partition index created", index=name)
+    for name, statements in await unpacked_indexes(connection, now):
+        await _execute(connection, statements)
+        _log.info("partition index packed", index=name)
+
+
+async def _execute(connection: Connection, statements: Sequence[str]) -> None:
+    for statement in statements:
+        await connection.execute(statement)
+
+
+def _today(now: datetime) -> str:
+    """The first partition whose day is not over."""
+    return partition_name((now.astimezone(UTC) - _LATE).date())
 
 
 class PartitionIndexes:

@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from event_ingest.database import Connection, Database
-from event_ingest.migrator import MigrationRefusedError, migrate, pending_migrations
+from event_ingest.migrator import MigrationRefusedError, migrate_before, missing_migrations
 from event_ingest.readers import end_readers
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests.statistics import RATE_DAYS
@@ -22,27 +22,37 @@ class Schema:
         self._now = now
         self._ready_on: date | None = None
 
-    async def prepare(self, connection: Connection) -> None:
-        """Raises `MigrationRefusedError` if the database is not for this version of the service."""
+    async def prepare(self, connection: Connection) -> bool:
+        """Whether events may be stored in their short form (`short_rows`).
+
+        Raises `MigrationRefusedError` if the database is not for this version of the service.
+        """
         now = self._now()
         exists = await connection.fetchval("select to_regclass('events') is not null")
         if exists and self._ready_on == now.date():
-            return
-        await migrate(connection, after=False)  # other replicas may still be of the previous version
+            return await stores_short_rows(connection)
+        await migrate_before(connection)  # other replicas may still be of the previous version
         await ensure_partitions(connection, now)
         await connection.execute(_DELETE_RATES, now - timedelta(days=RATE_DAYS))
         self._ready_on = now.date()
+        return await stores_short_rows(connection)
+
+
+async def stores_short_rows(connection: Connection) -> bool:
+    """Whether events may be stored in their short form (`short_rows`): no replica of the previous version runs."""
+    found: bool = await connection.fetchval("select to_regproc('stores_short_rows') is not null")
+    return found
 
 
 async def check_migrations(database: Database) -> dict[str, str | None]:
-    """By name: None if all migrations are applied and unchanged; else what is wrong."""
+    """By name: None if the migrations that this version needs are applied, and all unchanged; else what is wrong."""
     return {"postgres": await _problem(database)}
 
 
 async def _problem(database: Database) -> str | None:
     try:
         async with database.reading() as connection:
-            pending = await pending_migrations(connection)
+            pending = await missing_migrations(connection)
     except ContractError as error:
         return f"unknown: {error.problem.message}"
     except MigrationRefusedError as error:

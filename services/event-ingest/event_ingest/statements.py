@@ -18,6 +18,8 @@ def _typed(types: Iterable[str], first: int) -> str:
     return ", ".join(f"${number}::{sql_type}[]" for number, sql_type in enumerate(types, first))
 
 
+EVENT_SOURCE: Final = "event_source(source, entity)"
+"""The source of an event, in either form of its row (`short_rows`)."""
 _PARAMETERS: Final = _typed((sql_type for _, sql_type in COLUMNS), 1)
 _NAMES: Final = ", ".join(name for name, _ in COLUMNS)
 _VALUES: Final = _NAMES.replace("envelope", "envelope::json")
@@ -46,7 +48,7 @@ _ADD_SOURCES: Final = """
         last_heartbeat = greatest(s.last_heartbeat, excluded.last_heartbeat)
 """
 _TOTALS: Final = f"""
-    project, source, entity, count(*), max(sequence), sum(sequence),
+    project, {EVENT_SOURCE}, entity, count(*), max(sequence), sum(sequence),
     coalesce(max(sequence) filter (where type in ({_CLOSING}) or {_CLOSING_ALONE}), 0), max(time),
     count(*) filter (where type = '{AgentHeartbeat.type}'),
     min(time) filter (where type = '{AgentHeartbeat.type}'),
@@ -72,7 +74,7 @@ with batch as (
 ), counted as (
     insert into sources as s
     select {_TOTALS}
-    from stored group by project, source, entity order by project, source, entity
+    from stored group by 1, 2, 3 order by 1, 2, 3
     {_ADD_SOURCES}
 )
 select case when count(*) < cardinality($1::uuid[]) then coalesce(array_agg(id), '{{}}') end from stored
@@ -112,13 +114,14 @@ select g.place
 from unnest($1::uuid[], $2::text[], $3::text[], $4::integer[], $5::text[]) with ordinality
     as g (id, project, source, sequence, type, place)
 join events e using (id)
-where (e.project, e.source, e.sequence, e.type) is distinct from (g.project, g.source, g.sequence, g.type)
+where (e.project, event_source(e.source, e.entity), e.sequence, e.type)
+    is distinct from (g.project, g.source, g.sequence, g.type)
 """
 """Which of these differ from what is stored under their id."""
 
 RECOUNT: Final = f"""
 insert into sources as s
-select {_TOTALS} from events where project || '' = $1 and entity = $2 group by project, source, entity
+select {_TOTALS} from events where project || '' = $1 and entity = $2 group by 1, 2, 3
 on conflict (project, source, entity) do update set
     (stored, highest, sequence_sum, closing, last_at, heartbeats, first_heartbeat, last_heartbeat) =
     (excluded.stored, excluded.highest, excluded.sequence_sum, excluded.closing, excluded.last_at,

@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from event_ingest import readers, rebuild
-from event_ingest.database import APPLICATION_NAME, Connection, Fault, classify_error
+from event_ingest.database import Connection, Fault, classify_error
 from event_ingest.database_sessions import DatabaseHosts, statement_cache
-from event_ingest.migrator import MigrationRefusedError, migrate, pending_migrations, read_migrations
+from event_ingest.migrator import MigrationRefusedError, count_older, migrate, migrate_before, pending_migrations
 from event_ingest.schema import ensure_partitions
 from sandherd.contracts.errors import ContractError
 from sandherd.settings import load
@@ -28,9 +28,6 @@ from sandherd.telemetry import logs
 
 _RETRY_INTERVAL: Final = 0.5
 _DEFAULT_WAIT: Final = 60.0
-_CONNECTED: Final = """
-select application_name from pg_stat_activity where datname = current_database() and application_name like $1
-"""
 
 
 async def upgrade(url: str, timeout: float, *, after: bool) -> list[int]:
@@ -40,7 +37,7 @@ async def upgrade(url: str, timeout: float, *, after: bool) -> list[int]:
     """
     connection = await _connect(url, timeout)
     try:
-        done = await migrate(connection, after=False)
+        done = await migrate_before(connection)
         await ensure_partitions(connection, datetime.now(UTC))
         if after and await pending_migrations(connection):
             await _wait_for_older(connection, timeout)
@@ -52,19 +49,13 @@ async def upgrade(url: str, timeout: float, *, after: bool) -> list[int]:
 
 async def _wait_for_older(connection: Connection, timeout: float) -> None:
     """Wait until no event-ingest of an older version is connected, as it needs what will be removed."""
-    last_migration, deadline = read_migrations()[-1].number, asyncio.get_running_loop().time() + timeout
-    while older := await _count_older(connection, last_migration):
+    deadline = asyncio.get_running_loop().time() + timeout
+    while older := await count_older(connection):
         if asyncio.get_running_loop().time() > deadline:
             raise MigrationRefusedError(
                 f"an older event-ingest still runs ({older} connections): upgrade it, then run this again"
             )
         await asyncio.sleep(_RETRY_INTERVAL)
-
-
-async def _count_older(connection: Connection, last_migration: int) -> int:
-    rows = await connection.fetch(_CONNECTED, f"{APPLICATION_NAME}%")
-    numbers = (row["application_name"].removeprefix(APPLICATION_NAME).strip() for row in rows)
-    return sum(not number.isdecimal() or int(number) < last_migration for number in numbers)
 
 
 async def _connect(url: str, timeout: float) -> Connection:

@@ -1,7 +1,7 @@
 """Stores a batch in one transaction: each event once, and an event that can't be stored affects no other."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final
@@ -15,6 +15,7 @@ from event_ingest.database import Connection, Database, Fault, classify_error
 from event_ingest.projections import Projections, project_events
 from event_ingest.read_models import as_row
 from event_ingest.rows import COLUMNS, Batch, Row, columns
+from event_ingest.short_rows import short_rows
 from event_ingest.statements import (
     CONFLICTING,
     COUNT_DUPLICATES,
@@ -31,9 +32,13 @@ from sandherd.contracts.errors import Code, Problem
 _COPIED: Final = 200
 """Events of a batch from which they are copied: COPY takes two round trips more, and 5 µs less for each event."""
 _COPIED_COLUMNS: Final = [name for name, _ in COLUMNS]
+MAX_BYTES: Final = 32 * 1024 * 1024
+"""Maximum of one transaction: it has to end within the time limit of a statement."""
+_SIZE: Final = itemgetter([name for name, _ in COLUMNS].index("size"))
 _MAX_TRIES: Final = 5
 """Maximum immediate tries of a batch while another replica interferes."""
-Write = Callable[[Connection, Batch], Awaitable["BatchResult"]]
+
+Write = Callable[[Connection, Batch, Sequence[Row]], Awaitable["BatchResult"]]
 
 
 @dataclass(slots=True)
@@ -63,13 +68,14 @@ async def store(database: Database, batch: Batch) -> BatchResult:
 
     Raises the database's error when it is unavailable; the whole batch may then be stored again.
     """
-    try:
-        return await _store_with_retries(database, batch)
-    except Exception as error:  # narrowed by `classify_error`; others are raised again
-        if classify_error(error) is not Fault.POISON:
-            raise
-        if len(batch) == 1:
-            return BatchResult(refused={batch.indexes[0]: _unstorable(error)})
+    if len(batch) == 1 or sum(map(_SIZE, batch.rows)) <= MAX_BYTES:
+        try:
+            return await _store_with_retries(database, batch)
+        except Exception as error:  # narrowed by `classify_error`; others are raised again
+            if classify_error(error) is not Fault.POISON:
+                raise
+            if len(batch) == 1:
+                return BatchResult(refused={batch.indexes[0]: _unstorable(error)})
     half = len(batch) // 2
     first = await store(database, batch.part(0, half))
     return first.add(await store(database, batch.part(half, len(batch))))
@@ -86,25 +92,30 @@ async def _write_with_retries(database: Database, batch: Batch, write: Write) ->
     for is_last in (*[False] * (_MAX_TRIES - 1), True):
         try:
             async with database.writing() as connection:
-                return await write(connection, batch)
+                return await write(connection, batch, stored_rows(database, batch))
         except Exception as error:  # narrowed by `classify_error`; others are raised again
             if is_last or classify_error(error) is not Fault.CONFLICT:
                 raise
     raise AssertionError("the last try returns or raises")
 
 
-async def write_new(connection: Connection, batch: Batch) -> BatchResult:
+def stored_rows(database: Database, batch: Batch) -> Sequence[Row]:
+    """The rows of a batch in the form in which they are stored."""
+    return short_rows(batch.rows) if database.stores_short_rows else batch.rows
+
+
+async def write_new(connection: Connection, batch: Batch, rows: Sequence[Row]) -> BatchResult:
     """Store events that are all new, as nearly all are. Raises `asyncpg.UniqueViolationError` if one is not."""
     projections = project_events(event for event in batch.service_events if event is not None)
     referred = batch.referred()
     if not projections and not referred and len(batch) < _COPIED:
-        await connection.execute(STORE_NEW, *columns(batch.rows), *batch_totals(batch))  # a transaction of its own
+        await connection.execute(STORE_NEW, *columns(rows), *batch_totals(batch))  # a transaction of its own
         return BatchResult(new=len(batch))
     async with connection.transaction():
         if len(batch) < _COPIED:
-            await connection.execute(STORE_NEW, *columns(batch.rows), *batch_totals(batch))
+            await connection.execute(STORE_NEW, *columns(rows), *batch_totals(batch))
         else:
-            records = sorted(batch.rows, key=itemgetter(0))  # by id: replicas can't deadlock
+            records = sorted(rows, key=_number_of)  # replicas can't deadlock
             await connection.copy_records_to_table("events", records=records, columns=_COPIED_COLUMNS)
             await connection.execute(COUNT_NEW, *batch_totals(batch))
         await _fold(connection, projections)
@@ -112,14 +123,14 @@ async def write_new(connection: Connection, batch: Batch) -> BatchResult:
     return BatchResult(new=len(batch))
 
 
-async def _write_each(connection: Connection, batch: Batch) -> BatchResult:
+async def _write_each(connection: Connection, batch: Batch, rows: Sequence[Row]) -> BatchResult:
     """Store the events that are not stored yet, and find out what the others are."""
     async with connection.transaction():
-        return await _write_in_transaction(connection, batch)
+        return await _write_in_transaction(connection, batch, rows)
 
 
-async def _write_in_transaction(connection: Connection, batch: Batch) -> BatchResult:
-    new = await connection.fetchval(STORE, *columns(batch.rows))
+async def _write_in_transaction(connection: Connection, batch: Batch, rows: Sequence[Row]) -> BatchResult:
+    new = await connection.fetchval(STORE, *columns(rows))
     stored = BatchResult(new=len(batch))
     if new is not None:
         stored = await _classify_existing(connection, batch, set(new))
@@ -153,6 +164,12 @@ def _old(batch: Batch, new: set[UUID]) -> frozenset[int]:
         else:
             indexes.append(index)
     return frozenset(indexes)
+
+
+def _number_of(row: Row) -> int:
+    """The id as a number: those are compared faster."""
+    number: int = row[0].int
+    return number
 
 
 def _identity(row: Row) -> Row:

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from prometheus_client import CollectorRegistry
 
-from event_ingest.archive.archiver import verify_file
+from event_ingest.archive.archiver import SELECTED, verify_file
 from event_ingest.archive.directory_store import DirectoryStore
 from event_ingest.archive.event_files import COLUMNS
 from event_ingest.archive.history_archive import HistoryArchive
@@ -31,7 +31,7 @@ from tests.patience import PATIENCE
 from tests.polling import eventually
 
 ARCHIVE_PAGE = Path(__file__).parents[3] / "docs" / "archive.md"
-_ALL = f"select {', '.join(COLUMNS)} from events order by id"
+_ALL = f"select {SELECTED} from events e order by id"
 _REQUEST = "insert into history_restores (day, project, until) values ($1, $2, now() + interval '7 days')"
 
 
@@ -47,7 +47,7 @@ def archive(tmp_path: Path) -> DirectoryStore:
 
 
 async def stored(days: OldDays) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in await days.connection.fetch(_ALL.replace("envelope", "envelope::text"))]
+    return [tuple(row) for row in await days.connection.fetch(_ALL)]
 
 
 def read(statement: str) -> list[Any]:

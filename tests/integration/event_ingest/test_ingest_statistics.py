@@ -1,14 +1,17 @@
 """Statistics, the state of a project and transcripts, from a real database; and indexes of partitions."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pydantic import ValidationError
 
-from event_ingest.partition_indexes import NAMES, PartitionIndexes, missing_indexes
+from event_ingest.partition_indexes import NAMES, PartitionIndexes, missing_indexes, unpacked_indexes
 from event_ingest.queries.statistics import count_statistics, show_overview
 from event_ingest.queries.transcript import read_transcript
+from event_ingest.schema import partition_name
+from sandherd.bus.consumers.consumer import DONE
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.model import MAX_WHOLE
 from sandherd.contracts.names import FLEET
@@ -136,6 +139,36 @@ async def test_transcript_is_complete_in_pages_of_any_size(history: Any, script:
     with pytest.raises(ContractError) as unknown:
         await ask(history, read_transcript, AskTranscript(sandbox="sbx-1"), "third")
     assert unknown.value.problem.code is Code.NOT_FOUND
+
+
+async def test_indexes_of_days_that_are_over_are_packed_once(history: Any, script: Any) -> None:
+    """Those of today are not; an interrupted run is repeated; events of a packed day are still stored, each once."""
+    now = datetime.now(UTC)
+    yesterday, indexes = partition_name((now - timedelta(days=1)).date()), "select indexrelid::regclass::text as name"
+    indexes += " from pg_index where indrelid = $1::regclass and indisvalid order by 1"
+    noon = now.replace(hour=12) - timedelta(days=1)
+    [event] = script.messages("sbx-1", 1)
+    event = event.model_copy(update={"id": UUID(int=int(noon.timestamp() * 1000) << 80 | 7 << 76 | 2 << 62)})
+    async with history.database.maintaining() as connection:
+        before = await connection.fetch(indexes, yesterday)
+        later = now + timedelta(hours=2)
+        names = [name for name, _ in await unpacked_indexes(connection, later) if name.startswith(yesterday)]
+        assert len(names) == len(before)
+        await connection.execute(f"create index {names[0]}_ccnew on {yesterday} (id)")
+        await connection.execute(
+            f"update pg_index set indisvalid = false where indexrelid = '{names[0]}_ccnew'::regclass"
+        )
+        assert await PartitionIndexes(history.database).create(later)
+        unpacked = [name for name, _ in await unpacked_indexes(connection, now + timedelta(days=1))]
+        assert unpacked
+        assert not [name for name in unpacked if name < partition_name(now.date())]
+        packed = {row["name"] for row in await connection.fetch(indexes, yesterday)}
+        assert {row["name"] for row in before} < packed
+        full = "select count(*) from pg_class where relname = any($1) and 'fillfactor=100' = any(reloptions)"
+        assert await connection.fetchval(full, names) == len(names)
+        assert await connection.fetchval("select to_regclass($1)", f"{names[0]}_ccnew") is None
+    assert await history.hear([event, event]) == [DONE, DONE]
+    assert await history.rows("select count(*) from events where id = $1", event.id) == [{"count": 1}]
 
 
 async def test_partitions_get_their_indexes_while_events_are_stored(history: Any, script: Any) -> None:

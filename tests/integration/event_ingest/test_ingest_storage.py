@@ -40,6 +40,18 @@ async def test_redelivered_event_is_counted_once(history: Any, script: Any) -> N
     assert await history.rows("select count(*) from events") == [{"count": 10}]
 
 
+async def test_large_batch_is_stored_in_parts(history: Any, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each event once, with a count for each that was stored before, whichever part it is in."""
+    events = script.messages("sbx-1", 9)
+    assert await history.hear(events[3:5]) == [DONE] * 2
+    monkeypatch.setattr("event_ingest.writer.MAX_BYTES", len(events[0].to_json()) * 2)
+    assert await history.hear(events) == [DONE] * 9
+    [row] = await history.rows("select stored, highest, sequence_sum from sources")
+    assert row == {"stored": 9, "highest": 9, "sequence_sum": 45}
+    assert await history.rows("select duplicates from refusals") == [{"duplicates": 2}]
+    assert await history.rows("select count(distinct xmin::text) > 3 as parts from events") == [{"parts": True}]
+
+
 async def test_event_with_a_used_id_is_refused_visibly(history: Any, script: Any) -> None:
     """Another event under a used id is counted as refused and does not vanish as if it were stored."""
     mine, others = script.messages("sbx-1", 1), script.messages("sbx-2", 1)

@@ -12,10 +12,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 from uuid import uuid4
 
+import asyncpg
 import psutil
 import pytest
 
-from event_ingest.upgrade import upgrade
+from event_ingest.migrator import migrate
 from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.identity.material import CLAIMS_CREDENTIALS
 from sandherd.bus.identity.revocation import push_token, system_line
@@ -161,7 +162,9 @@ async def empty(postgres_server: PostgresServer) -> AsyncIterator[str]:
 @pytest.fixture
 async def site(herd: Broker, empty: str, own_directory: Path) -> AsyncIterator[Site]:
     """Provisioned by today's code, with the schema of the first kind alone."""
-    await upgrade(empty, PATIENCE, after=False)
+    connection = await asyncpg.connect(empty)
+    await migrate(connection, after=False)
+    await connection.close()
     found = Site(herd, empty, own_directory)
     yield found
     found.end_sandboxes()

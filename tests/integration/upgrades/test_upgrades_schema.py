@@ -15,7 +15,7 @@ from tests.integration.upgrades.conftest import program
 from tests.patience import PATIENCE
 from tests.releases.freezing import last_release
 
-KNOWN = read_migrations()
+KNOWN = before_new_code(read_migrations())
 NEXT = len(KNOWN) + 1
 BEFORE = Migration(
     NEXT,
@@ -100,15 +100,21 @@ async def test_todays_code_tolerates_the_next_versions_first_kind(empty: str) ->
 
 async def test_later_migrations_wait_for_older_code_to_disconnect(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is removed while an event-ingest of the version before is connected."""
-    monkeypatch.setattr("event_ingest.upgrade.read_migrations", lambda: [*KNOWN, AFTER])
     monkeypatch.setattr("event_ingest.migrator.read_migrations", lambda: [*KNOWN, AFTER])
-    await upgrade(empty, PATIENCE, after=False)
+    async with connected(empty, application_name=APPLICATION_NAME):
+        assert await upgrade(empty, PATIENCE, after=False) == [one.number for one in KNOWN]
     for name in (APPLICATION_NAME, f"{APPLICATION_NAME} {len(KNOWN)}"):
         async with connected(empty, application_name=name):
             with pytest.raises(MigrationRefusedError, match="an older event-ingest still runs"):
                 await upgrade(empty, 0, after=True)
     async with connected(empty, application_name=f"{APPLICATION_NAME} {AFTER.number}"):
         assert await upgrade(empty, PATIENCE, after=True) == [AFTER.number]
+
+
+async def test_new_database_gets_migrations_of_both_kinds(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No older version needs anything there; one that starts later reports that it is too old."""
+    monkeypatch.setattr("event_ingest.migrator.read_migrations", lambda: [*KNOWN, AFTER])
+    assert await upgrade(empty, PATIENCE, after=False) == [*(one.number for one in KNOWN), AFTER.number]
 
 
 async def test_migration_without_a_kind_is_refused(tmp_path: Path) -> None:

@@ -34,10 +34,16 @@ from event_ingest.storage.threads import in_thread
 _PORTION: Final = 200
 """Rows of one fetch: documents have up to a megabyte."""
 _ID, _SEQUENCE = COLUMNS.index("id"), COLUMNS.index("stream_sequence")
-_ROWS: Final = (
-    f"select {', '.join(COLUMNS)} from {{0}} "  # noqa: S608  # our own names
-    "where project = $1 order by stream_sequence, id"
-)
+_WHOLE: Final = {
+    "source": "event_source(source, entity)",
+    "taskid": "event_task(taskid)",
+    "sandboxid": "event_sandbox(source, sandboxid, entity)",
+    "envelope": "event_document(e::events)",
+}
+"""The columns that a row in its short form does not have as they are."""
+SELECTED: Final = ", ".join(_WHOLE.get(name, name) for name in COLUMNS)
+"""The values of `COLUMNS` of a table `e`, whatever form its rows have."""
+_ROWS: Final = f"select {SELECTED} from {{0}} as e where project = $1 order by stream_sequence, id"  # noqa: S608  # names
 
 
 @dataclass

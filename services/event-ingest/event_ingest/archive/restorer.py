@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import asyncpg
 
+from event_ingest import rows
 from event_ingest.archive.archiver import verify_file
 from event_ingest.archive.event_files import COLUMNS, read_rows
 from event_ingest.archive.manifest import ArchivedFile
@@ -19,24 +20,21 @@ from event_ingest.archive.store import ArchiveStore
 from event_ingest.database import Connection
 from event_ingest.history_partitions import is_attached
 from event_ingest.readers import end_readers
-from event_ingest.schema import AUTOVACUUM, bounds, partition_name
+from event_ingest.schema import AUTOVACUUM, bounds, partition_name, stores_short_rows
+from event_ingest.short_rows import short_row
 from event_ingest.storage.errors import StorageError, StorageFault
 from event_ingest.storage.threads import in_thread
 
 _TRIES: Final = 60
-_KINDS: Final = {
-    "id": "uuid",
-    "stream_sequence": "bigint",
-    "sequence": "integer",
-    "size": "integer",
-    "time": "timestamptz",
-    "stored_at": "timestamptz",
-}
-_VALUES: Final = ", ".join(f"${n}::{_KINDS.get(name, 'text')}[]" for n, name in enumerate(COLUMNS, 1))
-_SELECTED: Final = ", ".join("envelope::json" if name == "envelope" else name for name in COLUMNS)
+_STORED_AT: Final = COLUMNS.index("stored_at")
+_PLACES: Final = [COLUMNS.index(name) for name, _ in rows.COLUMNS]
+_RESTORED: Final = (*rows.COLUMNS, ("stored_at", "timestamptz"))
+_NAMES: Final = ", ".join(name for name, _ in _RESTORED)
+_VALUES: Final = ", ".join(f"${n}::{kind}[]" for n, (_, kind) in enumerate(_RESTORED, 1))
+_SELECTED: Final = _NAMES.replace("envelope", "envelope::json")
 _INSERT: Final = (
-    f"insert into {{0}} ({', '.join(COLUMNS)}) select {_SELECTED} "  # noqa: S608  # our own names
-    f"from unnest({_VALUES}) as archived ({', '.join(COLUMNS)}) on conflict (id) do nothing"
+    f"insert into {{0}} ({_NAMES}) select {_SELECTED} "  # noqa: S608  # our own names
+    f"from unnest({_VALUES}) as archived ({_NAMES}) on conflict (id) do nothing"
 )
 _CREATE: Final = """
 create table if not exists {name} (like events including all,
@@ -67,19 +65,27 @@ async def restore_day(connection: Connection, store: ArchiveStore, day: date, pr
     attached = await is_attached(connection, day)
     if not attached:
         await connection.execute(_filled(_CREATE, day))
+    short = await stores_short_rows(connection)
     for file in files:
-        await _load(connection, store, day, file)
+        await _load(connection, store, day, file, short=short)
     if not attached:
         await _attach(connection, day)
     return sum(file.events for file in files)
 
 
-async def _load(connection: Connection, store: ArchiveStore, day: date, file: ArchivedFile) -> None:
+async def _load(connection: Connection, store: ArchiveStore, day: date, file: ArchivedFile, *, short: bool) -> None:
     statement = _INSERT.format(partition_name(day))
     async with in_thread(store.opened(day, file.name)) as opened:
         portions = read_rows(opened)
-        while rows := await asyncio.to_thread(_next, portions.__next__):
-            await connection.execute(statement, *(list(column) for column in zip(*rows, strict=True)))
+        while portion := await asyncio.to_thread(_next, portions.__next__):
+            restored = [_restored(row, short=short) for row in portion]
+            await connection.execute(statement, *rows.columns(restored))
+
+
+def _restored(archived: rows.Row, *, short: bool) -> rows.Row:
+    """The row of an archived event, in the order of `_RESTORED`."""
+    row = tuple(archived[place] for place in _PLACES)
+    return *(short_row(row) if short else row), archived[_STORED_AT]
 
 
 def _next(call: Callable[[], list[Any]]) -> Sequence[Any]:

@@ -68,7 +68,7 @@ from checked where $2::text is not null or not whole order by whole, project, so
 _GAPS: Final = f"""
 with seen as (
     select distinct e.sequence from unnest($3::text[]) as wanted (entity)
-    join events e on e.entity = wanted.entity and e.project = $1 and e.source = $2
+    join events e on e.entity = wanted.entity and e.project = $1 and event_source(e.source, e.entity) = $2
 ), gap as (
     select lag(sequence, 1, 0) over (order by sequence) + 1 as first, sequence - 1 as last from seen
 )
@@ -77,7 +77,7 @@ from gap where first <= last order by first limit {MAX_GAPS}
 """  # noqa: S608  # a constant statement
 _STORED: Final = """
 select count(*) from unnest($3::text[]) as wanted (entity)
-join events e on e.entity = wanted.entity and e.project = $1 and e.source = $2
+join events e on e.entity = wanted.entity and e.project = $1 and event_source(e.source, e.entity) = $2
 """
 # A sandbox that never published has nothing to close, unless the spawner found events that it could not publish. One
 # that was recovered later has its closing event, and is no longer among them.

@@ -13,6 +13,7 @@ from event_ingest.queries.history import (
     projects_with_events,
 )
 from event_ingest.queries.pages import check_searched, project_filter
+from event_ingest.statements import EVENT_SOURCE
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.event_types import DOMAINS, chosen_types
 from sandherd.contracts.requests import AskEvents, EventList
@@ -87,7 +88,7 @@ async def _add_conditions(connection: Connection, search: Search, request: AskEv
         entities = [entity for _, entity in await _pairs_of_task(connection, project, request.task)]
         add("entity = any({}::text[])", entities)
     if request.source is not None:
-        add("source = {}", request.source)
+        add(f"{EVENT_SOURCE} = {{}}", request.source)
     if request.types:
         add(
             "(type = any({}::text[]) or split_part(type, '.', 1) = any({}::text[]))",

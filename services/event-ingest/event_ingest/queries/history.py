@@ -96,8 +96,8 @@ def _statement(search: Search) -> str:
         position = f"and (stream_sequence, id) {operator} (${first}::bigint, ${first + 1}::uuid)"
     walk = (
         f"select found.* from unnest($1::text[], $2::text[]) as branch (project, entity) "  # noqa: S608  # constants and placeholders
-        f"cross join lateral (select stream_sequence, id, size + 64 as size, envelope from events "
-        f"where {project} {position} {search.conditions} order by {order} limit $3 + 1) as found"
+        f"cross join lateral (select stream_sequence, id, size + 64 as size, event_document(e) as envelope "
+        f"from events e where {project} {position} {search.conditions} order by {order} limit $3 + 1) as found"
     )
     return limited(walk, order, "$3", "$4")
 

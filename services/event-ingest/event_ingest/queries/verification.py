@@ -68,11 +68,11 @@ select distinct b.project, b.task as entity from {_WANTED}
 join sandboxes b on b.project = wanted.project and b.sandbox = wanted.entity where b.task is not null
 """  # noqa: S608  # a constant statement
 _EVENTS: Final = f"""
-select e.project, e.entity, e.type, e.envelope::text as envelope from {_WANTED}
+select e.project, e.entity, e.type, event_document(e) as envelope from {_WANTED}
 join events e on e.entity = wanted.entity and e.project || '' = wanted.project where e.type = any($3)
 """  # noqa: S608  # a constant statement
 _COUNTED: Final = f"""
-select e.project, e.source, e.entity, count(*) as stored, max(e.sequence) as highest,
+select e.project, event_source(e.source, e.entity) as source, e.entity, count(*) as stored, max(e.sequence) as highest,
     sum(e.sequence)::bigint as sequence_sum
 from {_WANTED} join events e on e.entity = wanted.entity and e.project || '' = wanted.project group by 1, 2, 3
 """  # noqa: S608  # a constant statement
