@@ -88,6 +88,12 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "Long statements used the history, or another replica drops the day. It is retried a minute later.",
             "If it repeats, look for long transactions in Postgres.",
         ),
+        _info("day of the history reduced", "Its events with a shorter retention are removed."),
+        _warning(
+            "day of the history not reduced, retrying",
+            "Long statements used the history, or events of that day are being stored. It is retried ten minutes later.",
+            "If it repeats, look for long transactions in Postgres.",
+        ),
         _info("day of the history archived", "Its events are in files that were read back and compared."),
         _error("day of the history not archived, retrying", "It is not dropped. The status has the cause.", _HISTORY),
         _info("day of the history restored", "Its events are in the history again, for a limited time."),

@@ -189,6 +189,13 @@ _INGEST: Final = (
     ),
     Metric("sandherd_history_held_days", _G, "{day}", "Days of the history that are due and held."),
     Metric("sandherd_history_days_dropped_total", _C, "{day}", "Days of the history that were dropped."),
+    Metric("sandherd_history_days_reduced_total", _C, "{day}", "Days that events with a shorter retention left."),
+    Metric(
+        "sandherd_history_next_reduction_seconds",
+        _G,
+        "s",
+        "Time until events of some types are removed from a day of the history. Absent: never.",
+    ),
     Metric("sandherd_history_days_archived_total", _C, "{day}", "Days of which events were archived and verified."),
     Metric(
         "sandherd_history_unarchived_days",

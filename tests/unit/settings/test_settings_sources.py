@@ -29,6 +29,7 @@ PLACEMENTS: list[Any] = [
 STRUCTURED: dict[str, list[Any]] = {
     "project_limits": [{"one": 1}, {"two": 2}, {"three": None}],
     **{name: [{"one": 1}, {"one": 2}, {"three": 3}] for name in ("runtime_limits", "history_project_days")},
+    "history_type_days": [{"agent.thinking": 1}, {"agent.heartbeat": 2}, {"agent.usage": 3}],
     "rules": [{"loop": {"repeats": 5}}, {"idle": {"after": 700}, "loop": "off"}, {"dead": {"after": 30.5}}],
     "budgets": [
         {"herd": {"day": one, "month": {}}, "project": {"day": {}, "month": {}}, "task": {"turns": 5}}

@@ -67,17 +67,29 @@ from checked where $2::text is not null or not whole order by whole, project, so
 """  # noqa: S608  # a constant statement
 _GAPS: Final = f"""
 with seen as (
-    select distinct e.sequence from unnest($3::text[]) as wanted (entity)
+    select e.sequence from unnest($3::text[]) as wanted (entity)
     join events e on e.entity = wanted.entity and e.project = $1 and e.source = $2
+    union
+    select generate_series(lower(part), upper(part) - 1) from event_summaries s, unnest(s.sequences) as part
+    where s.entity = any($3::text[]) and s.project = $1 and s.source = $2
 ), gap as (
     select lag(sequence, 1, 0) over (order by sequence) + 1 as first, sequence - 1 as last from seen
 )
 select first, last, sum(last - first + 1) over ()::bigint as missing
 from gap where first <= last order by first limit {MAX_GAPS}
 """  # noqa: S608  # a constant statement
-_STORED: Final = """
-select count(*) from unnest($3::text[]) as wanted (entity)
-join events e on e.entity = wanted.entity and e.project = $1 and e.source = $2
+# Without those that were removed by their type and are here again, as their day was restored.
+_KNOWN_EVENTS: Final = """
+with removed as (
+    select sum(events) as events, range_agg(sequences) as sequences from event_summaries
+    where entity = any($3::text[]) and project = $1 and source = $2
+)
+select (count(e.id) filter (where coalesce(not e.sequence::bigint <@ r.sequences, true))
+    + coalesce(max(r.events), 0))::bigint
+from removed r left join (
+    select e.id, e.sequence from unnest($3::text[]) as wanted (entity)
+    join events e on e.entity = wanted.entity and e.project = $1 and e.source = $2
+) e on true
 """
 # A sandbox that never published has nothing to close, unless the spawner found events that it could not publish. One
 # that was recovered later has its closing event, and is no longer among them.
@@ -224,7 +236,7 @@ async def _audit_source(connection: Connection, row: Any) -> SourceAudit:
 async def _find_gaps(connection: Connection, row: Any) -> tuple[list[Any], int]:
     """The gaps of a source, and how many events are missing; of a source with dropped days by its counts only."""
     of_source = row["project"], row["source"], row["entities"]
-    if await connection.fetchval(_STORED, *of_source) < row["stored"]:
+    if await connection.fetchval(_KNOWN_EVENTS, *of_source) < row["stored"]:
         return [], max(row["highest"] - row["stored"], 0)
     gaps = await connection.fetch(_GAPS, *of_source)
     return gaps, gaps[0]["missing"] if gaps else 0
