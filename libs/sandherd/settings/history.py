@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field, field_validator
 
+from sandherd.contracts.events.agent import AgentHeartbeat
 from sandherd.contracts.names import SafeName
 from sandherd.settings.daytona import ApiAddress, Secret
 from sandherd.settings.fields import Env
@@ -26,8 +27,8 @@ class HistorySettings(BaseModel):
     [docs/retention.md](retention.md)."""
     history_project_days: Annotated[dict[SafeName, Days], Env("SANDHERD_HISTORY_PROJECT_DAYS")] = {}
     """The same for single projects, by name. Projects share the days: one is dropped when none of the projects that
-    have events in it needs it."""
-    history_type_days: Annotated[dict[EventType, Days], Env("SANDHERD_HISTORY_TYPE_DAYS")] = {"agent.heartbeat": 1}
+    have events in it needs it, and the events of others are removed from it before."""
+    history_type_days: Annotated[dict[EventType, Days], Env("SANDHERD_HISTORY_TYPE_DAYS")] = {AgentHeartbeat.type: 1}
     """How many days events of single types stay, in all projects, if that is shorter: then they are removed from their
     day, and added up. Types of agents' events that set no state and end no source. 0: as long as their day. A value
     replaces the default. [docs/retention.md](retention.md#types)."""

@@ -91,7 +91,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("day of the history reduced", "Its events with a shorter retention are removed."),
         _warning(
             "day of the history not reduced, retrying",
-            "Long statements used the history, or events of that day are being stored. It is retried ten minutes later.",
+            "It was in use, or events of that day are being stored. It is retried ten minutes later.",
             "If it repeats, look for long transactions in Postgres.",
         ),
         _info("day of the history archived", "Its events are in files that were read back and compared."),

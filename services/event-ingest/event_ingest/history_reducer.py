@@ -25,7 +25,8 @@ from event_ingest.history_policy import (
     may_be_reduced,
     next_reduction,
 )
-from event_ingest.history_reduction import LATE, DayReduction, Reduction, reduce_day, type_list
+from event_ingest.history_reduction import LATE, DayReduction, Reduction, reduce_day
+from event_ingest.history_reduction_statements import type_list
 from event_ingest.schema import partition_name
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters

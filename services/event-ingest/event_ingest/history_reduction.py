@@ -25,96 +25,29 @@ from event_ingest.database import Connection
 from event_ingest.history_partitions import count_events, is_attached, read_contents, read_projects, use_indexes
 from event_ingest.history_policy import Expired, RetentionPolicy, may_be_reduced
 from event_ingest.partition_indexes import has_term_index, term_index_statement
-from event_ingest.schema import AUTOVACUUM, bounds, partition_name
-from sandherd.contracts.events.agent import AgentHeartbeat
+from event_ingest.history_reduction_statements import (
+    ADD_SUMMARIES,
+    COPY,
+    CREATE,
+    FOLD,
+    LOCK_MS,
+    NAMED_ROWS,
+    NEW_ROWS,
+    NEWEST,
+    OLD_ROWS,
+    OPTIONS,
+    RECORD,
+    SWAP,
+    UNCOUNT,
+    named,
+    type_list,
+)
+from event_ingest.schema import AUTOVACUUM, partition_name
 
-LOCK_MS: Final = 40
-"""How long it waits for the statements before it; those after it wait for it."""
-_SECOND_LOCK_MS: Final = 10
 LATE: Final = 1000
 """Maximum of expired events of a reduced day that are deleted one by one: they were stored afterwards."""
 _TRIES: Final = 30
 _LOCK: Final = 0x5A4D_5244_4345
-_OLD_ROWS: Final = "(select * from {part} where stream_sequence <= $1::bigint and $2::text[] is null)"
-# By the index of projects.
-_NEW_ROWS: Final = "(select * from {part} where project = any($2::text[]) and stream_sequence > $1::bigint)"
-_NAMED_ROWS: Final = "(select * from {part} where id = any($1::uuid[]) and $2::text[] is null)"
-_IS_EXPIRED: Final = "(e.type = any($3::text[]) or e.project = any($4::text[]))"
-_COPY: Final = f"insert into {{new}} select e.* from {{rows}} e where not {_IS_EXPIRED}"  # noqa: S608  # our own names
-_FOLD: Final = f"""
-with expired as materialized (
-    select e.project, e.source, e.entity, e.type, e.sequence::bigint as sequence, e.time, e.stored_at,
-        e.project = any($4) as is_of_project,
-        coalesce(e.sequence::bigint <@ s.sequences, false) as is_known,
-        coalesce(e.sequence::bigint <@ s.sequences and e.stored_at > s.stored_until, false) as is_again
-    from {{rows}} e left join event_summaries s on s.day = $5::date and s.project = e.project and s.source = e.source
-        and s.entity = e.entity and s.type = e.type
-    where {_IS_EXPIRED}
-), new as (
-    select *, time - lag(time) over (partition by project, source, entity, type order by time) as gap
-    from expired where not is_known and not is_of_project
-), summarized as (
-    insert into event_summaries as s
-    select $5::date, project, source, entity, type, count(*), range_agg(int8range(sequence, sequence, '[]')),
-        sum(sequence), min(time), max(time), coalesce(max(gap), '0'), max(stored_at)
-    from new group by project, source, entity, type
-    on conflict (day, project, source, entity, type) do update set
-        events = s.events + excluded.events, sequences = s.sequences + excluded.sequences,
-        sequence_sum = s.sequence_sum + excluded.sequence_sum, first_at = least(s.first_at, excluded.first_at),
-        last_at = greatest(s.last_at, excluded.last_at), largest_gap = greatest(s.largest_gap, excluded.largest_gap),
-        stored_until = greatest(s.stored_until, excluded.stored_until)
-)
-select project, source, entity, count(*) as events, count(*) filter (where is_again) as again,
-    coalesce(sum(sequence) filter (where is_again), 0)::bigint as sequence_sum,
-    count(*) filter (where is_again and type = '{AgentHeartbeat.type}') as heartbeats
-from expired group by project, source, entity
-"""  # noqa: S608  # constant statements
-_UNCOUNT: Final = """
-update sources s set stored = s.stored - g.again, sequence_sum = s.sequence_sum - g.sequence_sum,
-    heartbeats = s.heartbeats - g.heartbeats
-from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[])
-    as g (project, source, entity, again, sequence_sum, heartbeats)
-where s.project = g.project and s.source = g.source and s.entity = g.entity
-"""
-_RECORD: Final = """
-insert into history_reductions as r (day, types, projects, removed) values ($1, $2, $3, $4)
-on conflict (day) do update set types = array(select distinct unnest(r.types || excluded.types) order by 1),
-    projects = array(select distinct unnest(r.projects || excluded.projects) order by 1),
-    removed = r.removed + excluded.removed, reduced_at = now()
-"""
-_NEWEST: Final = (
-    "select coalesce(max(found.stream_sequence), 0) from unnest($1::text[]) as one (project) "  # noqa: S608  # our names
-    "cross join lateral (select stream_sequence from {part} e where e.project = one.project "
-    "order by stream_sequence desc limit 1) as found"
-)
-_CREATE: Final = """
-create table {new} (like events including all,
-    constraint {new}_of_day check (id >= '{first}' and id < '{end}')) with ({options})
-"""
-_OPTIONS: Final = "select array_to_string(reloptions, ', ') from pg_class where oid = $1::regclass"
-# The lock keeps the day from being dropped meanwhile.
-_ADD_SUMMARIES: Final = """
-begin;
-set local lock_timeout = '{wait}ms';
-lock table {part} in access share mode;
-create table if not exists {summaries} partition of event_summaries for values in ('{day}');
-commit
-"""
-_SWAP: Final = """
-set local lock_timeout = '{wait}ms';
-lock table only events in access exclusive mode;
-set local lock_timeout = '{second_wait}ms';
-drop table {part};
-alter table {new} rename to {part};
-do $$ declare name text; begin
-    for name in select indexrelid::regclass::text from pg_index where indrelid = '{part}'::regclass loop
-        execute format('alter index %I rename to %I', name, replace(name, '{new}', '{part}'));
-    end loop;
-end $$;
-alter table events attach partition {part} for values from ('{first}') to ('{end}');
-alter table {part} drop constraint {new}_of_day;
-commit
-"""
 _BUSY: Final = (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)
 
 
@@ -156,18 +89,13 @@ class _Progress:
         return self.copied + self.removed
 
 
-def summaries_name(day: date) -> str:
-    """The table name of a day's summaries."""
-    return f"event_summaries_{day:%Y%m%d}"
-
-
 async def reduce_day(connection: Connection, wanted: DayReduction, now: datetime, archived: int | None) -> Reduction:
     """Remove what is expired from a day. Of a connection that is in no transaction; after an error it is closed.
 
     With `archived`, only if the day has this number of events: as events are only added, it is those that were archived.
     """
     try:
-        await connection.execute(_named(_ADD_SUMMARIES, wanted.day))
+        await connection.execute(named(ADD_SUMMARIES, wanted.day))
     except (*_BUSY, asyncpg.UndefinedTableError) as error:
         await connection.execute("rollback")
         return Reduction.BUSY if isinstance(error, _BUSY) else Reduction.NEEDED
@@ -184,10 +112,10 @@ async def _replace(connection: Connection, wanted: DayReduction, now: datetime, 
     day = wanted.day
     if not await is_attached(connection, day):
         return Reduction.NEEDED
-    newest: int = await connection.fetchval(_named(_NEWEST, day), await _projects(connection, day))
-    options = await connection.fetchval(_OPTIONS, partition_name(day))
-    await connection.execute(_named(_CREATE, day, options=options or AUTOVACUUM))
-    old = await _copy(connection, wanted, _OLD_ROWS, newest, None)
+    newest: int = await connection.fetchval(named(NEWEST, day), await _projects(connection, day))
+    options = await connection.fetchval(OPTIONS, partition_name(day))
+    await connection.execute(named(CREATE, day, options=options or AUTOVACUUM))
+    old = await _copy(connection, wanted, OLD_ROWS, newest, None)
     await _create_indexes(connection, wanted)
     for _ in range(_TRIES):
         await connection.execute("savepoint swap")
@@ -206,13 +134,13 @@ async def _swap(
     day = wanted.day
     if not await _lock(connection, day, now):
         return Reduction.NEEDED
-    new = await _copy(connection, wanted, _NEW_ROWS, newest, await read_projects(connection, day))
+    new = await _copy(connection, wanted, NEW_ROWS, newest, await read_projects(connection, day))
     total = old.total + new.total
     if await count_events(connection, day) != total or archived not in (None, total):
         return Reduction.CHANGED
     await _uncount(connection, [*old.left, *new.left])
     await _record(connection, wanted, old.removed + new.removed)
-    await connection.execute(_named(_SWAP, day))
+    await connection.execute(named(SWAP, day))
     return Reduction.REDUCED
 
 
@@ -223,7 +151,7 @@ async def _remove_late(connection: Connection, wanted: DayReduction, now: dateti
             return Reduction.NEEDED
         if archived not in (None, await count_events(connection, wanted.day)):
             return Reduction.CHANGED
-        rows = await connection.fetch(_named(_FOLD, wanted.day, _NAMED_ROWS), *_values(wanted, wanted.late, None))
+        rows = await connection.fetch(named(FOLD, wanted.day, NAMED_ROWS), *_values(wanted, wanted.late, None))
         await _uncount(connection, rows)
         statement = f"delete from {partition_name(wanted.day)} where id = any($1)"  # noqa: S608  # our own name
         await connection.execute(statement, wanted.late)
@@ -249,8 +177,8 @@ async def _copy(
     connection: Connection, wanted: DayReduction, rows: str, newest: int, projects: Collection[str] | None
 ) -> _Progress:
     values = _values(wanted, newest, projects)
-    done: str = await connection.execute(_named(_COPY, wanted.day, rows), *values[:-1])
-    left: Sequence[Any] = await connection.fetch(_named(_FOLD, wanted.day, rows), *values)
+    done: str = await connection.execute(named(COPY, wanted.day, rows), *values[:-1])
+    left: Sequence[Any] = await connection.fetch(named(FOLD, wanted.day, rows), *values)
     return _Progress(int(done.rpartition(" ")[2]), list(left))
 
 
@@ -261,8 +189,8 @@ async def _create_indexes(connection: Connection, wanted: DayReduction) -> None:
         await connection.execute(term_index_statement(f"{part}_new", concurrently=False))
     known = await connection.fetchval("select types from history_reductions where day = $1", wanted.day)
     if types := wanted.expired.types | set(known or ()):
-        named = type_list(types)
-        await connection.execute(f"create index {part}_new_expired on {part}_new (type) where type in ({named})")
+        listed = type_list(types)
+        await connection.execute(f"create index {part}_new_expired on {part}_new (type) where type in ({listed})")
     await connection.execute(f"analyze {part}_new")
 
 
@@ -270,11 +198,11 @@ async def _uncount(connection: Connection, rows: Collection[Any]) -> None:
     again = [(*row.values(),) for row in rows if row["again"]]
     if again:
         project, source, entity, _, *numbers = (list(column) for column in zip(*again, strict=True))
-        await connection.execute(_UNCOUNT, project, source, entity, *numbers)
+        await connection.execute(UNCOUNT, project, source, entity, *numbers)
 
 
 async def _record(connection: Connection, wanted: DayReduction, removed: int) -> None:
-    await connection.execute(_RECORD, wanted.day, *(sorted(one) for one in _of(wanted.expired)), removed)
+    await connection.execute(RECORD, wanted.day, *(sorted(one) for one in _of(wanted.expired)), removed)
 
 
 async def _projects(connection: Connection, day: date) -> list[str]:
@@ -285,31 +213,9 @@ async def _projects(connection: Connection, day: date) -> list[str]:
     return found
 
 
-def type_list(types: Collection[str]) -> str:
-    """Types as a list in SQL: names of events, which have no quotes."""
-    return ", ".join(f"'{name}'" for name in sorted(types))
-
-
 def _of(expired: Expired) -> tuple[frozenset[str], frozenset[str]]:
     return expired.types, expired.projects
 
 
 def _values(wanted: DayReduction, first: Any, projects: Collection[str] | None) -> list[Any]:
     return [first, projects, *(sorted(one) for one in _of(wanted.expired)), wanted.day]
-
-
-def _named(statement: str, day: date, rows: str = "", options: str = "") -> str:
-    part = partition_name(day)
-    first, end = bounds(day)
-    return statement.format(
-        part=part,
-        new=f"{part}_new",
-        summaries=summaries_name(day),
-        rows=rows.format(part=part),
-        day=day,
-        first=first,
-        end=end,
-        options=options,
-        wait=LOCK_MS,
-        second_wait=_SECOND_LOCK_MS,
-    )

@@ -37,14 +37,12 @@ from event_ingest.history_policy import (
     may_be_due,
     next_drop,
 )
-from event_ingest.history_reduction import LOCK_MS, summaries_name
+from event_ingest.history_reduction_statements import LOCK_MS, SECOND_LOCK_MS, summaries_name
 from event_ingest.schema import AUTOVACUUM, partition_name
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
-_SECOND_LOCK_MS: Final = 10
-"""How long it waits for further locks while it has that of `events`."""
 _TRIES: Final = 30
 """Maximum of tries of a drop in one run."""
 _CHECK_SECONDS: Final = 60.0
@@ -79,9 +77,7 @@ class Drop(Enum):
 
 def policy_of(settings: Settings) -> RetentionPolicy:
     """The retention that the settings describe."""
-    return RetentionPolicy(
-        settings.history_days, dict(settings.history_project_days), dict(settings.history_type_days)
-    )
+    return RetentionPolicy(settings.history_days, dict(settings.history_project_days), dict(settings.history_type_days))
 
 
 async def examine_days(
@@ -123,7 +119,7 @@ async def try_drop(
 
 def _drop_of(day: date) -> str:
     names = {"name": partition_name(day), "summaries": summaries_name(day), "day": day}
-    return _DROP.format(wait=LOCK_MS, second_wait=_SECOND_LOCK_MS, **names)
+    return _DROP.format(wait=LOCK_MS, second_wait=SECOND_LOCK_MS, **names)
 
 
 async def _is_due_now(connection: Connection, day: date, policy: RetentionPolicy, now: datetime) -> bool:

@@ -45,13 +45,14 @@ _ADD_SOURCES: Final = """
         first_heartbeat = least(s.first_heartbeat, excluded.first_heartbeat),
         last_heartbeat = greatest(s.last_heartbeat, excluded.last_heartbeat)
 """
-_TOTALS: Final = f"""
+TOTALS: Final = f"""
     project, source, entity, count(*), max(sequence), sum(sequence),
     coalesce(max(sequence) filter (where type in ({_CLOSING}) or {_CLOSING_ALONE}), 0), max(time),
     count(*) filter (where type = '{AgentHeartbeat.type}'),
     min(time) filter (where type = '{AgentHeartbeat.type}'),
     max(time) filter (where type = '{AgentHeartbeat.type}')
 """
+"""What events result in for their sources: the columns of `sources`."""
 
 STORE: Final = f"""
 with batch as (
@@ -71,7 +72,7 @@ with batch as (
     {_ADD_RATES}
 ), counted as (
     insert into sources as s
-    select {_TOTALS}
+    select {TOTALS}
     from stored group by project, source, entity order by project, source, entity
     {_ADD_SOURCES}
 )
@@ -115,33 +116,6 @@ join events e using (id)
 where (e.project, e.source, e.sequence, e.type) is distinct from (g.project, g.source, g.sequence, g.type)
 """
 """Which of these differ from what is stored under their id."""
-
-RECOUNT: Final = f"""
-with removed as (
-    select project, source, entity, sum(events)::bigint as events, range_agg(sequences) as sequences,
-        sum(sequence_sum)::bigint as sequence_sum, max(last_at) as last_at,
-        coalesce(sum(events) filter (where type = '{AgentHeartbeat.type}'), 0)::bigint as heartbeats,
-        min(first_at) filter (where type = '{AgentHeartbeat.type}') as first_heartbeat,
-        max(last_at) filter (where type = '{AgentHeartbeat.type}') as last_heartbeat
-    from event_summaries where project = $1 and entity = $2 group by project, source, entity
-), counted (project, source, entity, stored, highest, sequence_sum, closing, last_at, heartbeats,
-    first_heartbeat, last_heartbeat) as (
-    select {_TOTALS} from events e where project || '' = $1 and entity = $2 and not exists (
-        select from removed r where r.source = e.source and e.sequence::bigint <@ r.sequences)
-    group by project, source, entity
-)
-insert into sources as s
-select $1, source, $2, coalesce(c.stored, 0) + coalesce(r.events, 0),
-    greatest(c.highest, (upper(r.sequences) - 1)::integer), coalesce(c.sequence_sum, 0) + coalesce(r.sequence_sum, 0),
-    coalesce(c.closing, 0), greatest(c.last_at, r.last_at), coalesce(c.heartbeats, 0) + coalesce(r.heartbeats, 0),
-    least(c.first_heartbeat, r.first_heartbeat), greatest(c.last_heartbeat, r.last_heartbeat)
-from counted c full join removed r using (project, source, entity)
-on conflict (project, source, entity) do update set
-    (stored, highest, sequence_sum, closing, last_at, heartbeats, first_heartbeat, last_heartbeat) =
-    (excluded.stored, excluded.highest, excluded.sequence_sum, excluded.closing, excluded.last_at,
-        excluded.heartbeats, excluded.first_heartbeat, excluded.last_heartbeat)
-"""  # noqa: S608  # constant names, no values
-"""The totals of the sources of an entity, all of whose events are stored, or were removed by their type."""
 
 COUNT_DUPLICATES: Final = """
 insert into refusals as r select project, duplicates from unnest($1::text[], $2::bigint[]) as g (project, duplicates)

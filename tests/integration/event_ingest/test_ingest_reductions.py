@@ -13,7 +13,7 @@ from event_ingest.archive.directory_store import DirectoryStore
 from event_ingest.archive.restores import HistoryRestores
 from event_ingest.history_policy import Expired, RetentionPolicy
 from event_ingest.history_reduction import LATE, DayReduction, Reduction, reduce_day
-from event_ingest.partition_indexes import term_index_statement
+from event_ingest.partition_indexes import has_term_index, term_index_statement
 from event_ingest.queries.audit import Snapshot, read_snapshot
 from event_ingest.queries.verification import verify_tables
 from event_ingest.rebuild import rebuild_tables
@@ -65,14 +65,19 @@ async def test_heartbeats_are_removed_and_summarized_and_nothing_else(days: OldD
     part = partition_name(days.old)
     await days.connection.execute(f"alter table {part} set (fillfactor = 90)")
     await days.connection.execute(term_index_statement(part, concurrently=False))
-    said = [*script.life("task-1", "sbx-1"), *script.messages("sbx-1", 3), *beats(script, 4), *script.messages("sbx-1", 1)]
+    said = [
+        *script.life("task-1", "sbx-1"),
+        *script.messages("sbx-1", 3),
+        *beats(script, 4),
+        *script.messages("sbx-1", 1),
+    ]
     script.clock += timedelta(minutes=7)
     await days.store([*said, *beats(script, 1)], days.old)
     before, totals = await rows(days), await days.history.tables()
     old = await days.connection.fetchrow(_KIND, part)
     metrics = await days.reduce(FOLDED)
-    assert metrics.get_sample_value("sandherd_history_days_reduced_total") >= 1
-    assert metrics.get_sample_value("sandherd_history_next_reduction_seconds") > 0
+    assert metrics.get_sample_value("sandherd_history_days_reduced_total") == 9  # also empty ones
+    assert (metrics.get_sample_value("sandherd_history_next_reduction_seconds") or 0) > 0
     assert (await beating(days), await rows(days)) == (0, before)
     [summary] = await days.history.rows("select * from event_summaries where entity = 'sbx-1'")
     assert (summary["day"], summary["type"], summary["events"]) == (days.old, HEARTBEAT, 5)
@@ -80,15 +85,17 @@ async def test_heartbeats_are_removed_and_summarized_and_nothing_else(days: OldD
     await assert_complete(days)
     new = await days.connection.fetchrow(_KIND, part)
     assert (new["relfilenode"] != old["relfilenode"], new["reloptions"]) == (True, old["reloptions"])
-    assert await days.connection.fetchval(f"select indisvalid from pg_index where indexrelid = '{part}_of_words'::regclass")
+    assert await has_term_index(days.connection, part)
     await days.reduce(FOLDED)
     assert (await days.connection.fetchrow(_KIND, part))["relfilenode"] == new["relfilenode"]
     await days.connection.execute("update sources set highest = 99, heartbeats = 1, last_heartbeat = null")
     assert (await rebuild_tables(days.connection)).left == 0
     assert await days.history.tables() == totals
     await days.connection.execute("delete from events where type = 'agent.message' and sequence = 2")
-    await days.connection.execute("update sources set stored = stored - 1, sequence_sum = sequence_sum - 2 "
-                                  "where source = '/sandherd/sandbox/sbx-1'")
+    await days.connection.execute(
+        "update sources set stored = stored - 1, sequence_sum = sequence_sum - 2 "
+        "where source = '/sandherd/sandbox/sbx-1'"
+    )
     own = next(one for one in (await audited(days)).sources if one.source == "/sandherd/sandbox/sbx-1")
     assert [(gap.first, gap.last) for gap in own.gaps] == [(2, 2)]
 
@@ -155,7 +162,8 @@ async def test_interrupted_at_any_step_nothing_is_lost(days: OldDays, script: An
             victim.terminate()
     assert (done, steps > 15) == (Reduction.REDUCED, True)
     assert (await rows(days), await beating(days)) == (before, 0)
-    assert await days.connection.fetchval("select count(*) from pg_class where relname like '%\\_new%'") == 0
+    left = await days.connection.fetch("select relname from pg_class where relname ~ '_new(_|$)'")
+    assert [row["relname"] for row in left] == []
     await assert_complete(days)
 
 

@@ -17,7 +17,7 @@ from sandherd.contracts.requests import (
     HistoryStatus,
 )
 
-DAYS: Final = ("DAY", "EVENTS", "SIZE", "DROPPED", "HELD")
+DAYS: Final = ("DAY", "EVENTS", "SIZE", "DROPPED", "HELD", "REMOVED", "REDUCED")
 ARCHIVES: Final = ("DAY", "PROJECT", "EVENTS", "SIZE", "FILES", "ARCHIVED")
 PROBLEMS: Final = ("DAY", "SINCE", "NOT ARCHIVED")
 RESTORES: Final = ("DAY", "PROJECT", "EVENTS", "RESTORED", "STAYS UNTIL", "BY", "PROBLEM")
@@ -33,8 +33,10 @@ def show_status(found: HistoryStatus, output: Format) -> None:
         {
             "events stay": "forever" if not found.days else f"{found.days} days",
             "of projects": ", ".join(f"{one.project} {one.days or 'forever'}" for one in found.project_days),
+            "of types": ", ".join(f"{one.type} {one.days}" for one in found.type_days),
             "size": binary_size(found.bytes),
             "next drop": found.next_drop_at or "never",
+            "next reduction": found.next_reduction_at or "never",
             "no drop before": found.not_before,
             "days ahead": found.days_ahead,
             "archive": found.archive or "none: what is dropped is gone",
@@ -94,7 +96,11 @@ def _artifacts(found: ArtifactStoreStatus | None) -> str:
 
 
 def _day(one: HistoryDay) -> Sequence[object]:
-    return (one.day or "none", one.events, binary_size(one.bytes), one.due_at, "yes" if one.held else None)
+    held = "yes" if one.held else None
+    return (
+        *(one.day or "none", one.events, binary_size(one.bytes), one.due_at, held),
+        *(one.removed or None, one.next_reduction_at),
+    )
 
 
 def _restore(one: HistoryRestore) -> Sequence[object]:

@@ -68,6 +68,13 @@ _UNREFERRED: Final = f"{_DROPPED} delete from artifacts where not archived and d
 _ARCHIVED: Final = f"""
 {_DROPPED} update artifacts set archived = true where not archived and day in (select day from dropped)
 """  # noqa: S608  # our own text
+# Of projects whose events were removed from a day that others need.
+_REDUCED: Final = """
+a.day = r.day and a.project = any(r.projects) and not a.archived and a.day < current_date - 1
+    and r.projects <> '{}' and r.reduced_at > now() - interval '7 days'
+"""
+_UNREFERRED_IN_REDUCED: Final = f"delete from artifacts a using history_reductions r where {_REDUCED}"  # noqa: S608  # our own text
+_ARCHIVED_IN_REDUCED: Final = f"update artifacts a set archived = true from history_reductions r where {_REDUCED}"  # noqa: S608  # our own text
 _UNUSED: Final = "not exists (select from artifacts a where a.project = c.project and a.sha256 = c.sha256)"
 _GARBAGE: Final = f"select project, sha256, encrypted from artifact_contents c where {_UNUSED} limit $1"  # noqa: S608  # our own text
 _FORGET: Final = f"delete from artifact_contents c where project = $1 and sha256 = $2 and {_UNUSED}"  # noqa: S608  # our own text
@@ -182,8 +189,9 @@ class ArtifactStorage:
 
     async def collect_garbage(self, connection: Connection) -> None:
         """Remove the artifacts of days that are dropped and not archived, and contents that no artifact has."""
-        changed = await connection.execute(_ARCHIVED if self._archived else _UNREFERRED)
-        if not self._unsearched and (self._archived or changed == "DELETE 0"):
+        reduced = await connection.execute(_ARCHIVED_IN_REDUCED if self._archived else _UNREFERRED_IN_REDUCED)
+        dropped = await connection.execute(_ARCHIVED if self._archived else _UNREFERRED)
+        if not self._unsearched and (self._archived or reduced == dropped == "DELETE 0"):
             return
         removed, self._unsearched = 0, False
         while rows := await connection.fetch(_GARBAGE, _PORTION):

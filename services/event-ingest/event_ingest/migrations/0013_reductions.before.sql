@@ -30,3 +30,9 @@ create index event_summaries_of_entity on event_summaries (entity, project);
 comment on column event_summaries.sequences is 'the sequences of the removed events';
 comment on column event_summaries.largest_gap is 'between two of them; an upper limit if some were stored late';
 comment on column event_summaries.stored_until is 'when the last of them was stored; a later one was stored again';
+
+create view sandherd_v1.event_summaries with (security_barrier) as
+select project, entity as sandbox_id, day, type as event_type, source, events as event_count,
+    first_at as first_created_at, last_at as last_created_at, largest_gap
+from event_summaries
+where project = any (array(select v.project from visible_projects v)) and entity ^@ 'sbx-';

@@ -1,18 +1,19 @@
 """`history`: what is dropped when, and what is held."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from event_ingest.database import Connection
 from event_ingest.history_partitions import (
+    REDUCTIONS,
     Partition,
     read_contents,
     read_not_before,
     read_partitions,
     use_indexes,
 )
-from event_ingest.history_policy import RetentionPolicy, contents_due_at, days_ahead
+from event_ingest.history_policy import RetentionPolicy, contents_due_at, days_ahead, next_reduction
 from event_ingest.queries.archive import RESTORE_COLUMNS
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
@@ -28,6 +29,7 @@ from sandherd.contracts.requests import (
     HoldReleased,
     ProjectDays,
     ReleaseHistory,
+    TypeDays,
 )
 from sandherd.contracts.requests.archive import MAX_RESTORES
 from sandherd.contracts.requests.retention import MAX_HOLDS, MAX_LISTED_DAYS
@@ -36,6 +38,7 @@ _HOLDS: Final = (
     "select project, nullif(task, '') as task, reason, held_by, held_at from history_holds order by project, task"
 )
 _PROBLEMS: Final = "select day, problem, since from history_archive_problems order by day limit $1"
+_REDUCTIONS: Final = "select day, removed, types as removed_types, reduced_at from history_reductions"
 _RESTORES: Final = (
     f"select {RESTORE_COLUMNS} from history_restores "  # noqa: S608  # our own names
     "order by day, project limit $1"
@@ -72,6 +75,7 @@ async def show_status(
         partitions = (await read_partitions(connection))[:MAX_LISTED_DAYS]
         not_before = await read_not_before(connection)
         days = [await _describe(connection, one, policy, not_before) for one in partitions]
+        days = await _with_reductions(connection, days, policy)
         holds: Sequence[Any] = await connection.fetch(_HOLDS)
         problems: Sequence[Any] = await connection.fetch(_PROBLEMS, MAX_LISTED_DAYS) if archive else []
         restores: Sequence[Any] = await connection.fetch(_RESTORES, MAX_RESTORES)
@@ -80,8 +84,12 @@ async def show_status(
     return HistoryStatus(
         days=policy.days,
         project_days=[ProjectDays(project=name, days=count) for name, count in sorted(policy.project_days.items())],
+        type_days=[TypeDays(type=name, days=count) for name, count in sorted(policy.type_days.items()) if count],
         not_before=not_before,
         next_drop_at=min((one.due_at for one in days if one.due_at is not None and not one.held), default=None),
+        next_reduction_at=min(
+            (one.next_reduction_at for one in days if one.next_reduction_at is not None and not one.held), default=None
+        ),
         bytes=sum(one.bytes for one in partitions),
         days_ahead=days_ahead(known, datetime.now(UTC).date()),
         partitions=days,
@@ -102,6 +110,21 @@ async def _describe(
     contents = await read_contents(connection, partition.day, policy)
     due = contents_due_at(partition.day, contents, policy, not_before)
     return found.model_copy(update={"due_at": due, "held": contents.held})
+
+
+async def _with_reductions(
+    connection: Connection, days: Sequence[HistoryDay], policy: RetentionPolicy
+) -> list[HistoryDay]:
+    """With what was removed from each day, and what will be."""
+    not_before = await read_not_before(connection, REDUCTIONS)
+    reduced: Mapping[Any, Any] = {row["day"]: dict(row) for row in await connection.fetch(_REDUCTIONS)}
+    found = []
+    for one in days:
+        known = reduced.get(one.day, {})
+        types: Collection[str] = known.get("removed_types", ())
+        due = None if one.day is None else next_reduction([one.day], {one.day: types}, policy, not_before)
+        found.append(one.model_copy(update={**known, "next_reduction_at": due}))
+    return found
 
 
 async def hold(connection: Connection, request: HoldHistory, project: str, _budget: int) -> HistoryHold:
