@@ -53,9 +53,14 @@ async def find_reductions(
     async with connection.transaction(readonly=True):
         await use_indexes(connection)
         for day in sorted(days):
-            one = await _examine(connection, day, reduced.get(day), policy, not_before, now)
-            if one is not None:
-                found.append(one)
+            if not (types := expired_types(day, policy, not_before, now)) and not (
+                policy.varies and may_be_due(day, policy, not_before, now)
+            ):
+                continue
+            contents = await read_contents(connection, day, policy)
+            expired = Expired(types, expired_projects(day, contents, policy, not_before, now))
+            if expired and may_be_reduced(contents, now):
+                found += await _reductions(connection, day, expired, reduced.get(day))
     return found
 
 
@@ -65,28 +70,17 @@ async def read_reduced(connection: Connection) -> dict[date, frozenset[str]]:
     return {row["day"]: frozenset(row["types"]) for row in rows}
 
 
-async def _examine(
-    connection: Connection,
-    day: date,
-    reduced: frozenset[str] | None,
-    policy: RetentionPolicy,
-    not_before: datetime,
-    now: datetime,
-) -> DayReduction | None:
-    types = expired_types(day, policy, not_before, now)
-    if not types and not (policy.varies and may_be_due(day, policy, not_before, now)):
-        return None
-    contents = await read_contents(connection, day, policy)
-    expired = Expired(types, expired_projects(day, contents, policy, not_before, now))
-    if not expired or not may_be_reduced(contents, now):
-        return None
-    if reduced is None or not types <= reduced:
-        return DayReduction(day, expired)
-    statement = _LATE_EVENTS.format(part=partition_name(day), types=type_list(types) or "null")
+async def _reductions(
+    connection: Connection, day: date, expired: Expired, reduced: Collection[str] | None
+) -> list[DayReduction]:
+    """What is to be removed from a day, from which these types were removed before: nothing, a few events, or all."""
+    if reduced is None or not expired.types <= set(reduced):
+        return [DayReduction(day, expired)]
+    statement = _LATE_EVENTS.format(part=partition_name(day), types=type_list(expired.types) or "null")
     late = await connection.fetch(statement, sorted(expired.projects))
     if not late:
-        return None
-    return DayReduction(day, expired, tuple(row["id"] for row in late) if len(late) <= LATE else ())
+        return []
+    return [DayReduction(day, expired, tuple(row["id"] for row in late) if len(late) <= LATE else ())]
 
 
 class HistoryReducer:

@@ -3,8 +3,8 @@
 All of it is one transaction: interrupted at any step, the day is stored as before, and the next run reduces it. What
 stays is copied first, and nothing waits for that. What was stored meanwhile is found by its higher sequence in the
 stream, and copied while no event of that day can be stored. Then the events of both are counted: if one is missing, as
-the stream was read again or is a new one, nothing is changed. The exclusive lock of `events` is taken, used and released
-in one request to the server, as for a drop, and waited for as long.
+the stream was read again or is a new one, nothing is changed. The exclusive lock of `events` is taken, used and
+released in one request to the server, as for a drop, and waited for as long.
 
 Events that are removed by their type are added up in `event_summaries`, with their sequences. So `audit`, `verify` and
 `rebuild` know them, and one that is delivered and counted again later is found out, and no longer counted.
@@ -24,7 +24,6 @@ import asyncpg
 from event_ingest.database import Connection
 from event_ingest.history_partitions import count_events, is_attached, read_contents, read_projects, use_indexes
 from event_ingest.history_policy import Expired, RetentionPolicy, may_be_reduced
-from event_ingest.partition_indexes import has_term_index, term_index_statement
 from event_ingest.history_reduction_statements import (
     ADD_SUMMARIES,
     COPY,
@@ -42,6 +41,7 @@ from event_ingest.history_reduction_statements import (
     named,
     type_list,
 )
+from event_ingest.partition_indexes import has_term_index, term_index_statement
 from event_ingest.schema import AUTOVACUUM, partition_name
 
 LATE: Final = 1000
@@ -77,6 +77,8 @@ class DayReduction:
 class _Progress:
     """How many events were copied, and how many of each source were not."""
 
+    newest: int
+    """The place in the stream up to which, or from which on."""
     copied: int
     left: list[Any]
 
@@ -92,7 +94,7 @@ class _Progress:
 async def reduce_day(connection: Connection, wanted: DayReduction, now: datetime, archived: int | None) -> Reduction:
     """Remove what is expired from a day. Of a connection that is in no transaction; after an error it is closed.
 
-    With `archived`, only if the day has this number of events: as events are only added, it is those that were archived.
+    With `archived`, only if the day has this number of events: as events are only added, they are archived.
     """
     try:
         await connection.execute(named(ADD_SUMMARIES, wanted.day))
@@ -120,7 +122,7 @@ async def _replace(connection: Connection, wanted: DayReduction, now: datetime, 
     for _ in range(_TRIES):
         await connection.execute("savepoint swap")
         try:
-            return await _swap(connection, wanted, old, newest, now, archived)
+            return await _swap(connection, wanted, old, now, archived)
         except _BUSY:
             await connection.execute("rollback to savepoint swap")
             await asyncio.sleep(random.uniform(0.2, 1))  # batches go first
@@ -128,13 +130,13 @@ async def _replace(connection: Connection, wanted: DayReduction, now: datetime, 
 
 
 async def _swap(
-    connection: Connection, wanted: DayReduction, old: _Progress, newest: int, now: datetime, archived: int | None
+    connection: Connection, wanted: DayReduction, old: _Progress, now: datetime, archived: int | None
 ) -> Reduction:
     """Copy what was stored meanwhile, and replace the partition; ends the transaction if it does."""
     day = wanted.day
     if not await _lock(connection, day, now):
         return Reduction.NEEDED
-    new = await _copy(connection, wanted, NEW_ROWS, newest, await read_projects(connection, day))
+    new = await _copy(connection, wanted, NEW_ROWS, old.newest, await read_projects(connection, day))
     total = old.total + new.total
     if await count_events(connection, day) != total or archived not in (None, total):
         return Reduction.CHANGED
@@ -179,7 +181,7 @@ async def _copy(
     values = _values(wanted, newest, projects)
     done: str = await connection.execute(named(COPY, wanted.day, rows), *values[:-1])
     left: Sequence[Any] = await connection.fetch(named(FOLD, wanted.day, rows), *values)
-    return _Progress(int(done.rpartition(" ")[2]), list(left))
+    return _Progress(newest, int(done.rpartition(" ")[2]), list(left))
 
 
 async def _create_indexes(connection: Connection, wanted: DayReduction) -> None:

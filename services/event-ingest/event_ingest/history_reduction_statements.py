@@ -27,12 +27,14 @@ with expired as materialized (
         and s.entity = e.entity and s.type = e.type
     where {_IS_EXPIRED}
 ), new as (
-    select *, time - lag(time) over (partition by project, source, entity, type order by time) as gap
-    from expired where not is_known and not is_of_project
+    select *, time - lag(time) over (partition by project, source, entity, type, is_known order by time) as gap
+    from expired where (not is_known or is_again) and not is_of_project
 ), summarized as (
     insert into event_summaries as s
-    select $5::date, project, source, entity, type, count(*), range_agg(int8range(sequence, sequence, '[]')),
-        sum(sequence), min(time), max(time), coalesce(max(gap), '0'), max(stored_at)
+    select $5::date, project, source, entity, type, count(*) filter (where not is_known),
+        coalesce(range_agg(int8range(sequence, sequence, '[]')) filter (where not is_known), '{{{{}}}}'),
+        coalesce(sum(sequence) filter (where not is_known), 0), min(time), max(time),
+        coalesce(max(gap) filter (where not is_known), '0'), max(stored_at)
     from new group by project, source, entity, type
     on conflict (day, project, source, entity, type) do update set
         events = s.events + excluded.events, sequences = s.sequences + excluded.sequences,
@@ -59,7 +61,7 @@ on conflict (day) do update set types = array(select distinct unnest(r.types || 
     removed = r.removed + excluded.removed, reduced_at = now()
 """
 NEWEST: Final = (
-    "select coalesce(max(found.stream_sequence), 0) from unnest($1::text[]) as one (project) "  # noqa: S608  # our names
+    "select coalesce(max(found.stream_sequence), 0) from unnest($1::text[]) as one (project) "  # our names
     "cross join lateral (select stream_sequence from {part} e where e.project = one.project "
     "order by stream_sequence desc limit 1) as found"
 )

@@ -8,17 +8,22 @@ from typing import Any
 
 import asyncpg
 import pytest
+from prometheus_client import CollectorRegistry
 
 from event_ingest.archive.directory_store import DirectoryStore
+from event_ingest.archive.history_archive import HistoryArchive
 from event_ingest.archive.restores import HistoryRestores
 from event_ingest.history_policy import Expired, RetentionPolicy
+from event_ingest.history_reducer import HistoryReducer
 from event_ingest.history_reduction import LATE, DayReduction, Reduction, reduce_day
+from event_ingest.history_retention import HistoryRetention
 from event_ingest.partition_indexes import has_term_index, term_index_statement
 from event_ingest.queries.audit import Snapshot, read_snapshot
 from event_ingest.queries.verification import verify_tables
 from event_ingest.rebuild import rebuild_tables
 from event_ingest.schema import partition_name
 from sandherd.contracts.requests import AskAudit, AskVerification
+from sandherd.telemetry.meters import Meters
 from tests.integration.event_ingest.old_days import OldDays, opened_old_days
 
 HEARTBEAT = "agent.heartbeat"
@@ -246,27 +251,55 @@ async def test_project_with_a_shorter_retention_leaves_the_days_of_others(days: 
     assert await days.connection.fetchval(left, days.old) == 0
 
 
+async def restore(days: OldDays, archive: DirectoryStore) -> None:
+    """Load the day from the archive, for a week."""
+    await days.connection.execute("delete from history_restores")
+    request = "insert into history_restores (day, project, until) values ($1, '', now() + interval '7 days')"
+    await days.connection.execute(request, days.old)
+    await HistoryRestores(days.history.database, archive).run_once(days.connection)
+
+
+async def reduce_restored(days: OldDays, archive: DirectoryStore) -> None:
+    """Remove the events again, after the end of the restore."""
+    await days.connection.execute("update history_restores set until = now() - interval '1 day'")
+    await days.reduce(FOLDED, archive)
+    assert await beating(days) == 0
+    await assert_complete(days)
+
+
 async def test_day_is_archived_before_it_is_reduced_and_restored_whole(
     days: OldDays, script: Any, tmp_path: Path
 ) -> None:
     """Without its archive it stays whole; a restored day has all events until its end, and is counted once."""
     await days.store([*script.life("task-1", "sbx-1"), *script.messages("sbx-1", 2), *beats(script, 2)], days.old)
     missing = DirectoryStore(tmp_path / "missing")
-    await days.reduce(FOLDED, missing)
-    metrics = await days.run(FOLDED, missing)  # which removes the problems of other days
-    assert metrics.get_sample_value("sandherd_history_unarchived_days") == 0
+    registry = CollectorRegistry()
+    kept = HistoryArchive(missing, Meters(registry))
+    for one in (HistoryReducer, HistoryRetention):  # the second does not clear the problems of the first
+        await one(days.history.database, Meters(CollectorRegistry()), FOLDED, kept).run_once(days.connection, days.now)
+    assert registry.get_sample_value("sandherd_history_unarchived_days") == 9
     assert await beating(days) == 2
     archive = DirectoryStore(tmp_path)
     await days.reduce(FOLDED, archive)
     assert await beating(days) == 0
     assert sum(file.events for file in archive.manifest(days.old).files) == 13
-    request = "insert into history_restores (day, project, until) values ($1, '', now() + interval '7 days')"
-    await days.connection.execute(request, days.old)
-    await HistoryRestores(days.history.database, archive).run_once(days.connection)
+    await restore(days, archive)
     await days.reduce(FOLDED, archive)
     assert await beating(days) == 2
     await assert_complete(days)
-    await days.connection.execute("update history_restores set until = now() - interval '1 day'")
+    await reduce_restored(days, archive)
+
+
+async def test_event_that_is_delivered_again_and_restored_is_not_counted(
+    days: OldDays, script: Any, tmp_path: Path
+) -> None:
+    """Neither when it is stored a second time, nor when both are restored."""
+    archive, first = DirectoryStore(tmp_path), beats(script, 2)
+    await days.store([*script.messages("sbx-1", 1), *first], days.old)
     await days.reduce(FOLDED, archive)
-    assert await beating(days) == 0
+    await days.store(first[:1], days.old)
+    await days.reduce(FOLDED, archive)
     await assert_complete(days)
+    await restore(days, archive)
+    assert await beating(days) == 3
+    await reduce_restored(days, archive)

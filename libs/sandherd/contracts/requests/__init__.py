@@ -166,8 +166,8 @@ if TYPE_CHECKING:
         HoldHistory,
         HoldReleased,
         ProjectDays,
-        TypeDays,
         ReleaseHistory,
+        TypeDays,
     )
     from sandherd.contracts.requests.runtime_logs import MAX_LOG_BYTES, MAX_LOG_LINES, AskRuntimeLogs, RuntimeLog
     from sandherd.contracts.requests.schedules import (
