@@ -32,6 +32,9 @@ class HistorySettings(BaseModel):
     """How many days events of single types stay, in all projects, if that is shorter: then they are removed from their
     day, and added up. Types of agents' events that set no state and end no source. 0: as long as their day. A value
     replaces the default. [docs/retention.md](retention.md#types)."""
+    history_task_days: Annotated[Days, Env("SANDHERD_HISTORY_TASK_DAYS")] = 0
+    """How many days after their end what the history knows of tasks and sandboxes is deleted, once no event of them is
+    stored: their state, messages, approvals and totals. 0: never. [docs/retention.md](retention.md#ended-tasks)."""
     history_archive: Annotated[Archive | None, Env("SANDHERD_HISTORY_ARCHIVE")] = None
     """An existing directory, by its absolute path, or a place in an existing bucket, `s3://BUCKET/PREFIX`. Each day is
     archived there, and verified, before it is dropped. [docs/archive.md](archive.md)."""

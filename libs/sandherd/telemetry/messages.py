@@ -89,11 +89,8 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "If it repeats, look for long transactions in Postgres.",
         ),
         _info("day of the history reduced", "Its events with a shorter retention are removed."),
-        _warning(
-            "day of the history not reduced, retrying",
-            "It was in use, or events of that day are being stored. It is retried ten minutes later.",
-            "If it repeats, look for long transactions in Postgres.",
-        ),
+        _warning("day of the history not reduced, retrying", "It is in use.", "Look for long transactions."),
+        _info("ended tasks deleted", "They ended longer than `history_task_days` ago, and no event of them is stored."),
         _info("day of the history archived", "Its events are in files that were read back and compared."),
         _error("day of the history not archived, retrying", "It is not dropped. The status has the cause.", _HISTORY),
         _info("day of the history restored", "Its events are in the history again, for a limited time."),

@@ -196,6 +196,7 @@ _INGEST: Final = (
         "s",
         "Time until events of some types are removed from a day of the history. Absent: never.",
     ),
+    Metric("sandherd_history_tasks_deleted_total", _C, "{task}", "Ended tasks that were deleted from the history."),
     Metric("sandherd_history_days_archived_total", _C, "{day}", "Days of which events were archived and verified."),
     Metric(
         "sandherd_history_unarchived_days",

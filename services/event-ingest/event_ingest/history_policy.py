@@ -28,6 +28,8 @@ class RetentionPolicy:
     """Those of projects that have their own."""
     type_days: Mapping[str, int] = field(default_factory=dict)
     """Those of types of events that have a shorter one, in every project; 0: they have none."""
+    task_days: int = 0
+    """How many days what is known of tasks stays after they ended, and after their events; 0: forever."""
 
     def of(self, project: str) -> int:
         """The days of one project."""

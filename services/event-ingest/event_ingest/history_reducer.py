@@ -1,4 +1,7 @@
-"""Finds the days with events that have a shorter retention than their day, and reduces them, one after the other."""
+"""Finds the days with events that have a shorter retention than their day, and reduces them, one after the other.
+
+Then it deletes ended tasks of which no event is stored any more.
+"""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -9,6 +12,7 @@ import asyncpg
 
 from event_ingest.archive.history_archive import HistoryArchive
 from event_ingest.database import Connection, Database, classify_error
+from event_ingest.ended_tasks import delete_ended
 from event_ingest.history_partitions import (
     REDUCTIONS,
     read_contents,
@@ -120,7 +124,17 @@ class HistoryReducer:
             self._archive.reducing = frozenset(one.day for one in found)
         for one in found:
             await self._reduce(connection, one, now)
+        await self._delete_ended(connection, now)
         self._measure(days, await read_reduced(connection), await read_not_before(connection, REDUCTIONS), now)
+
+    async def _delete_ended(self, connection: Connection, now: datetime) -> None:
+        tasks = 0
+        while deleted := await delete_ended(connection, self._policy, now):
+            tasks += deleted
+            await asyncio.sleep(0.1)  # batches go first
+        if tasks:
+            self._meters.count("sandherd_history_tasks_deleted_total", tasks)
+            _log.info("ended tasks deleted", tasks=tasks)
 
     async def _reduce(self, connection: Connection, wanted: DayReduction, now: datetime) -> None:
         archived = None if self._archive is None else await self._archive.cover(connection, wanted.day)

@@ -77,7 +77,12 @@ class Drop(Enum):
 
 def policy_of(settings: Settings) -> RetentionPolicy:
     """The retention that the settings describe."""
-    return RetentionPolicy(settings.history_days, dict(settings.history_project_days), dict(settings.history_type_days))
+    return RetentionPolicy(
+        settings.history_days,
+        dict(settings.history_project_days),
+        dict(settings.history_type_days),
+        settings.history_task_days,
+    )
 
 
 async def examine_days(

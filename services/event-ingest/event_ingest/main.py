@@ -229,7 +229,8 @@ def _events_handler(service: Service, database: Database) -> Callable[[Any], Awa
 
 def _register_stream_requests(service: Service, database: Database) -> None:
     async def audit(incoming: IncomingRequest[AskAudit]) -> BaseModel:
-        return await audit_events(database, service.bus, incoming.request, incoming.project)
+        task_days = service.settings.history_task_days
+        return await audit_events(database, service.bus, incoming.request, incoming.project, task_days)
 
     async def output(incoming: IncomingRequest[AskOutput]) -> BaseModel:
         return await list_output(service.bus, incoming.request, incoming.project, _max_reply_bytes(service))

@@ -23,6 +23,7 @@ STATUS = HistoryStatus(
     days=90,
     project_days=[ProjectDays(project="web", days=400), ProjectDays(project="lab", days=0)],
     type_days=[TypeDays(type="agent.heartbeat", days=1)],
+    task_days=400,
     next_drop_at=DUE,
     next_reduction_at=DUE,
     bytes=3 * 1024**3,
@@ -44,6 +45,7 @@ def test_status_shows_days_and_holds(capsys: pytest.CaptureFixture[str]) -> None
     assert "2 GiB" in held
     assert held.split()[-3:] == ["yes", "4711", "-"]
     assert "agent.heartbeat 1" in shown
+    assert "400 days" in shown
     assert any(line.startswith("none ") and "1 GiB" in line for line in lines)
     assert "web 400, lab forever" in shown
     assert any(line.startswith("web ") and "task-1" in line and "ada" in line for line in lines)

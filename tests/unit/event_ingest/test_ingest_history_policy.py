@@ -135,7 +135,7 @@ TYPED = RetentionPolicy(90, {"short": 10, "forever": 0}, {"agent.heartbeat": 1, 
     ("age", "types"),
     [(0, set()), (1, {"agent.heartbeat"}), (13, {"agent.heartbeat"}), (14, {"agent.heartbeat", "agent.thinking"})],
 )
-def test_types_expire_so_many_days_after_the_end_of_a_day(age: int, types: set[str]) -> None:
+def test_types_expire_some_days_after_the_end_of_a_day(age: int, types: set[str]) -> None:
     """Not a moment before, not before the end of the notice after an upgrade, and 0 is no limit."""
     now = END + timedelta(days=age)
     assert expired_types(DAY, TYPED, LONG_AGO, now) == types

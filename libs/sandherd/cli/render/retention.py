@@ -34,6 +34,8 @@ def show_status(found: HistoryStatus, output: Format) -> None:
             "events stay": "forever" if not found.days else f"{found.days} days",
             "of projects": ", ".join(f"{one.project} {one.days or 'forever'}" for one in found.project_days),
             "of types": ", ".join(f"{one.type} {one.days}" for one in found.type_days),
+            "ended tasks stay": f"{found.task_days} days" if found.task_days else "forever",
+            "next task": found.next_task_at,
             "size": binary_size(found.bytes),
             "next drop": found.next_drop_at or "never",
             "next reduction": found.next_reduction_at or "never",

@@ -92,6 +92,10 @@ class HistoryStatus(Model):
     """Those of projects with a setting of their own."""
     type_days: list[TypeDays] = Field(default_factory=list)
     """Those of types of events that are removed from their days before."""
+    task_days: Count = 0
+    """How many days after their end tasks are deleted, if no event of them is stored; 0: never."""
+    next_task_at: Moment | None = None
+    """When the task that ended first is old enough to be deleted; None: never."""
     not_before: Moment | None = None
     """No day is dropped before: some days after the upgrade that began it."""
     next_drop_at: Moment | None = None

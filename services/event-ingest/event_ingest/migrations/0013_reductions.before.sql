@@ -36,3 +36,7 @@ select project, entity as sandbox_id, day, type as event_type, source, events as
     first_at as first_created_at, last_at as last_created_at, largest_gap
 from event_summaries
 where project = any (array(select v.project from visible_projects v)) and entity ^@ 'sbx-';
+
+-- Ended tasks and sandboxes are found by their end, to be deleted.
+create index tasks_ended on tasks (state_at) where state in ('completed', 'failed', 'cancelled');
+create index sandboxes_ended on sandboxes (state_at) where state in ('terminated', 'failed');

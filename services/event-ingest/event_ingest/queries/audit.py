@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from event_ingest.database import Connection, Database
+from event_ingest.ended_tasks import expired_error
 from event_ingest.ingest import CONSUMER
 from event_ingest.queries.pages import project_filter
 from event_ingest.queries.stream_reader import NO_REPLY, broker_unavailable
@@ -124,12 +126,12 @@ class Snapshot:
     """Whether anything is stored of what was requested."""
 
 
-async def audit_events(database: Database, bus: Bus, request: AskAudit, project: str) -> Audit:
+async def audit_events(database: Database, bus: Bus, request: AskAudit, project: str, task_days: int = 0) -> Audit:
     """Whether all that was published is stored. `unstored` and `dead` are of the whole herd: the streams are shared.
 
     The stream is read before the database. So what was in the stream and not stored counts as unstored, and a gap is
-    missing only if it is still there afterwards. Raises `ContractError` when one of the two is unavailable, and
-    (`not_found`) for a sandbox of which nothing is stored.
+    missing only if it is still there afterwards. `task_days` is how long ended tasks stay; 0: forever. Raises
+    `ContractError` when one of the two is unavailable, and (`not_found`) for a sandbox of which nothing is stored.
     """
     unstored = await count_unstored(bus)
     snapshot = await read_snapshot(database, request, project)
@@ -137,7 +139,7 @@ async def audit_events(database: Database, bus: Bus, request: AskAudit, project:
         # Batches are stored concurrently, so that a later one may be visible before an earlier one.
         snapshot = await read_snapshot(database, request, project)
     if request.sandbox and not snapshot.known:
-        raise no_such_sandbox(request.sandbox)
+        raise expired_error(request.sandbox, task_days, datetime.now(UTC)) or no_such_sandbox(request.sandbox)
     return Audit(
         sources=snapshot.sources,
         source_count=snapshot.totals["sources"],

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from event_ingest.database import Connection
+from event_ingest.ended_tasks import TASK_STATES, expires_at
 from event_ingest.history_partitions import (
     REDUCTIONS,
     Partition,
@@ -39,6 +40,8 @@ _HOLDS: Final = (
 )
 _PROBLEMS: Final = "select day, problem, since from history_archive_problems order by day limit $1"
 _REDUCTIONS: Final = "select day, removed, types as removed_types, reduced_at from history_reductions"
+# By an index.
+_OLDEST_TASK: Final = f"select min(state_at) from tasks where state in ({TASK_STATES})"  # noqa: S608  # our own names
 _RESTORES: Final = (
     f"select {RESTORE_COLUMNS} from history_restores "  # noqa: S608  # our own names
     "order by day, project limit $1"
@@ -79,12 +82,15 @@ async def show_status(
         holds: Sequence[Any] = await connection.fetch(_HOLDS)
         problems: Sequence[Any] = await connection.fetch(_PROBLEMS, MAX_LISTED_DAYS) if archive else []
         restores: Sequence[Any] = await connection.fetch(_RESTORES, MAX_RESTORES)
+        ended_at: datetime | None = await connection.fetchval(_OLDEST_TASK)
         stored: Any = await connection.fetchrow(_ARTIFACTS) if artifacts else None
     known = {one.day for one in partitions if one.day is not None}
     return HistoryStatus(
         days=policy.days,
         project_days=[ProjectDays(project=name, days=count) for name, count in sorted(policy.project_days.items())],
         type_days=[TypeDays(type=name, days=count) for name, count in sorted(policy.type_days.items()) if count],
+        task_days=policy.task_days,
+        next_task_at=None if ended_at is None else expires_at(ended_at, policy),
         not_before=not_before,
         next_drop_at=min((one.due_at for one in days if one.due_at is not None and not one.held), default=None),
         next_reduction_at=min(

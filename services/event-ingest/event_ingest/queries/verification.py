@@ -42,7 +42,8 @@ _TYPES: Final = [
 _ENTITIES: Final = """
 select entity, project from (
     (select distinct entity, project from sources
-        where ($1::text is null or project = $1) and (entity, project) > ($2, $3) order by entity, project limit $4)
+        where entity <> '' and ($1::text is null or project = $1) and (entity, project) > ($2, $3)
+        order by entity, project limit $4)
     union
     (select task, project from tasks
         where ($1::text is null or project = $1) and (task, project) > ($2, $3) order by task, project limit $4)
