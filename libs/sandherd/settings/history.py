@@ -42,6 +42,9 @@ class HistorySettings(BaseModel):
     """The same for the artifacts that events refer to: they are copied there, each content of a project once, and
     stay as long as the events. If unset, they are in their stream only, for at most 7 days.
     [docs/artifacts.md](artifacts.md)."""
+    artifact_project_mb: Annotated[int, Env("SANDHERD_ARTIFACT_PROJECT_MB"), Field(ge=0)] = 0
+    """How many megabytes a project may have in the artifact store; further artifacts are not copied, and stay in their
+    stream. 0: no limit."""
     artifact_key: Annotated[ArtifactKey | None, Env("SANDHERD_ARTIFACT_KEY", secret=True)] = Field(None, repr=False)
     """32 random bytes in base64, from which the key of each project is derived that its artifacts are encrypted with.
     If unset, they are not encrypted."""

@@ -205,6 +205,7 @@ _INGEST: Final = (
         "Days that are due, and not dropped as they could not be archived. Absent: without an archive.",
     ),
     Metric("sandherd_artifacts_stored_total", _C, "{artifact}", "Artifacts that are in the artifact store."),
+    Metric("sandherd_artifacts_over_limit", _G, "{artifact}", "Artifacts that wait as their project is at its limit."),
     Metric("sandherd_artifacts_lost_total", _C, "{artifact}", "Artifacts that were not complete in their stream."),
     Metric("sandherd_artifacts_waiting", _G, "{artifact}", "Artifacts that are to be stored."),
     Metric("sandherd_artifacts_oldest_seconds", _G, "s", "Since when the oldest of them waits; 0 if none."),

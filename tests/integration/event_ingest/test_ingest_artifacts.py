@@ -272,6 +272,29 @@ async def test_two_replicas_store_each_artifact_once(world: Any, script: Any, st
     assert sorted(path.read_bytes() for path in files(store)) == [f"{number}".encode() for number in range(10)]
 
 
+async def test_project_at_its_limit_gets_no_new_contents(world: Any, script: Any, store: Path) -> None:
+    """The newest artifacts wait, and are stored when there is space; other projects and known contents are stored."""
+    large = bytes(700_000)
+    async with world.service(artifact_store=str(store), artifact_project_mb=1).running():
+        await refer(world, script, await publish(world, "first", large))
+        await all_stored(world, 1)
+        await refer(world, script, await publish(world, "beyond", large + b"more"))
+        await refer(world, script, await publish(world, "same", large))
+        await refer(world, script, await publish(world, "small", b"small"))
+        reference = await publish(world, "others", large + b"more", sandbox="sbx-2", project="other")
+        await refer(world, script, reference, sandbox="sbx-2", project="other")
+        await all_stored(world, 4)
+        operator = await world.bus(Principal.OPERATOR)
+        found = (await operator.ask(AskHistoryStatus(), "fleet", timeout=PATIENCE)).artifacts
+        assert (found.waiting, found.over_limit, found.contents) == (1, 1, 3)
+        assert "project default may have 1 MB" in found.problem
+    async with world.service(artifact_store=str(store), artifact_project_mb=2).running():
+        async with rows_of(world) as connection:
+            await connection.execute("update artifacts set next_try_at = now()")
+        await all_stored(world, 5)
+        assert (await operator.ask(AskHistoryStatus(), "fleet", timeout=PATIENCE)).artifacts.over_limit == 0
+
+
 @pytest.mark.parametrize("archived", [False, True])
 async def test_content_is_removed_when_no_event_refers_to_it(
     world: Any, script: Any, store: Path, archived: bool

@@ -93,7 +93,9 @@ def _artifacts(found: ArtifactStoreStatus | None) -> str:
     if found is None:
         return "in their stream only, for at most 7 days"
     parts = [f"{found.contents} in {found.location}", binary_size(found.bytes)]
-    parts += [f"{found.waiting} wait"] * (found.waiting > 0) + [f"{found.lost} lost"] * (found.lost > 0)
+    parts += [f"{found.waiting} wait"] * (found.waiting > 0)
+    parts += [f"{found.over_limit} of them over the limit of their project"] * (found.over_limit > 0)
+    parts += [f"{found.lost} lost"] * (found.lost > 0)
     return ", ".join(parts) + (f" ({found.problem})" if found.problem else "")
 
 

@@ -77,6 +77,8 @@ class ArtifactStoreStatus(Model):
     """Their size as stored."""
     waiting: Count = 0
     """Artifacts that events refer to, and that are not stored yet."""
+    over_limit: Count = 0
+    """Those of them that wait as their project has its maximum in the store."""
     lost: Count = 0
     """Artifacts that were not complete in their stream any more, or not what their event refers to."""
     problem: Text | None = None

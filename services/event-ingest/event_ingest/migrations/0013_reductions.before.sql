@@ -40,3 +40,6 @@ where project = any (array(select v.project from visible_projects v)) and entity
 -- Ended tasks and sandboxes are found by their end, to be deleted.
 create index tasks_ended on tasks (state_at) where state in ('completed', 'failed', 'cancelled');
 create index sandboxes_ended on sandboxes (state_at) where state in ('terminated', 'failed');
+
+alter table artifacts add column over_limit boolean not null default false;
+comment on column artifacts.over_limit is 'it waits, as its project has its maximum in the artifact store';

@@ -47,9 +47,10 @@ _RESTORES: Final = (
     "order by day, project limit $1"
 )
 _ARTIFACTS: Final = """
-select contents, bytes, waiting, lost, problem
+select contents, bytes, waiting, over_limit, lost, problem
 from (select count(*) as contents, coalesce(sum(bytes), 0)::bigint as bytes from artifact_contents) c,
-    (select count(*) filter (where not lost) as waiting, count(*) filter (where lost) as lost,
+    (select count(*) filter (where not lost) as waiting, count(*) filter (where over_limit and not lost) as over_limit,
+        count(*) filter (where lost) as lost,
         (array_agg(problem order by referred_at) filter (where not lost and problem is not null))[1] as problem
     from artifacts where stored_at is null) w
 """
