@@ -4,6 +4,7 @@ Then it deletes ended tasks of which no event is stored any more.
 """
 
 import asyncio
+import time
 from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime
 from typing import Any, Final
@@ -123,7 +124,9 @@ class HistoryReducer:
         if self._archive is not None:
             self._archive.reducing = frozenset(one.day for one in found)
         for one in found:
+            began = time.monotonic()
             await self._reduce(connection, one, now)
+            await asyncio.sleep(min(time.monotonic() - began, _CHECK_SECONDS))  # half of the time is for others
         await self._delete_ended(connection, now)
         self._measure(days, await read_reduced(connection), await read_not_before(connection, REDUCTIONS), now)
 
@@ -140,9 +143,17 @@ class HistoryReducer:
         archived = None if self._archive is None else await self._archive.cover(connection, wanted.day)
         if self._archive is not None and archived is None:
             return
-        done = await reduce_day(connection, wanted, now, archived)
-        if self._archive is not None:
-            self._archive.discard(wanted.day)
+        try:
+            done = await reduce_day(connection, wanted, now, archived)
+        except asyncpg.PostgresError as error:
+            if connection.is_closed() or isinstance(error, asyncpg.InsufficientResourcesError):
+                raise
+            await connection.execute("rollback")  # one day must not keep the others from being reduced
+            _log.warning("day of the history not reduced, retrying", first=wanted.day.isoformat(), error=str(error))
+            return
+        finally:
+            if self._archive is not None:
+                self._archive.discard(wanted.day)
         if done is Reduction.REDUCED:
             self._meters.count("sandherd_history_days_reduced_total")
             _log.info("day of the history reduced", first=wanted.day.isoformat())

@@ -234,6 +234,19 @@ async def test_hold_prevents_it_also_when_it_has_begun(days: OldDays, script: An
     assert await beating(days) == 0
 
 
+async def test_day_that_fails_holds_up_no_other(days: OldDays, script: Any) -> None:
+    """An error of Postgres leaves the day as it is, and the next one is reduced."""
+    after = days.old + timedelta(days=1)
+    await days.store([*beats(script, 1)], days.old)
+    await days.store([*beats(script, 1)], after)
+    await days.connection.execute(f"create table {partition_name(days.old)}_new ()")
+    await days.reduce(FOLDED)
+    assert await beating(days) == 1
+    await days.connection.execute(f"drop table {partition_name(days.old)}_new")
+    await days.reduce(FOLDED)
+    assert await beating(days) == 0
+
+
 async def test_project_with_a_shorter_retention_leaves_the_days_of_others(days: OldDays, script: Any) -> None:
     """Its events are removed from a day that another project needs; the day is dropped with its summaries later."""
     others = script.messages("sbx-2", 1, project="other")

@@ -43,11 +43,20 @@ async def test_old_days_are_dropped_and_nothing_else(days: OldDays, script: Any)
 
 
 async def test_nothing_is_dropped_within_a_week_after_the_upgrade(days: OldDays, script: Any) -> None:
-    """However old it is, so that operators of a long history can prevent it; `status` has the time of the drop."""
-    await days.store(script.messages("sbx-1", 1), days.old)
+    """However old it is, so that operators of a long history can prevent it; `status` has the time of the drop.
+
+    No event is removed from it either.
+    """
+    await days.store([*script.messages("sbx-1", 1), script.heartbeat("sbx-1")], days.old)
     await days.connection.execute("update schema_migrations_before set applied_at = now()")
     await days.run()
+    typed = RetentionPolicy(90, {}, {"agent.heartbeat": 1})
+    await days.reduce(typed)
     assert await days.has(days.old)
+    assert await days.counts() == {"default": 2}
+    reduced_at = (await show_status(typed, days.connection, AskHistoryStatus(), "fleet", 0)).next_reduction_at
+    assert reduced_at is not None
+    assert reduced_at > days.now + timedelta(days=6)
     status = await show_status(POLICY, days.connection, AskHistoryStatus(), "fleet", 0)
     assert status.next_drop_at == status.not_before
     assert status.next_drop_at is not None
