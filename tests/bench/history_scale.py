@@ -26,10 +26,10 @@ from event_ingest.queries.comparison import compare_sandboxes
 from event_ingest.queries.events import list_events
 from event_ingest.queries.search import search_events
 from event_ingest.queries.trajectory import read_trajectory
+from event_ingest.recount import RECOUNT
 from event_ingest.rows import COLUMNS, Row
 from event_ingest.schema import Schema, ensure_partitions
 from event_ingest.short_rows import short_row
-from event_ingest.statements import RECOUNT
 from event_ingest.writer import store
 from sandherd.contracts.requests import AskAudit, AskComparison, AskEvents, AskSearch, AskTrajectory
 from tests.bench.histories import SEARCHES, make_vocabulary, said_events

@@ -2,8 +2,9 @@
 
 from typing import Annotated, Final
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
+from sandherd.contracts.events.agent import AgentHeartbeat
 from sandherd.contracts.names import SafeName
 from sandherd.settings.daytona import ApiAddress, Secret
 from sandherd.settings.fields import Env
@@ -11,6 +12,7 @@ from sandherd.settings.fields import Env
 _BUCKET: Final = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+){0,10}"
 Archive = Annotated[str, Field(pattern=rf"^(/[^\x00-\x1f\x7f]{{1,1000}}|{_BUCKET})$")]
 ArtifactKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$")]
+EventType = Annotated[str, Field(pattern=r"^agent\.[a-z_]{1,60}$")]
 Days = Annotated[int, Field(ge=0, le=36_500)]
 
 
@@ -25,7 +27,14 @@ class HistorySettings(BaseModel):
     [docs/retention.md](retention.md)."""
     history_project_days: Annotated[dict[SafeName, Days], Env("SANDHERD_HISTORY_PROJECT_DAYS")] = {}
     """The same for single projects, by name. Projects share the days: one is dropped when none of the projects that
-    have events in it needs it."""
+    have events in it needs it, and the events of others are removed from it before."""
+    history_type_days: Annotated[dict[EventType, Days], Env("SANDHERD_HISTORY_TYPE_DAYS")] = {AgentHeartbeat.type: 1}
+    """How many days events of single types stay, in all projects, if that is shorter: then they are removed from their
+    day, and added up. Types of agents' events that set no state and end no source. 0: as long as their day. A value
+    replaces the default. [docs/retention.md](retention.md#types)."""
+    history_task_days: Annotated[Days, Env("SANDHERD_HISTORY_TASK_DAYS")] = 0
+    """How many days after their end what the history knows of tasks and sandboxes is deleted, once no event of them is
+    stored: their state, messages, approvals and totals. 0: never. [docs/retention.md](retention.md#ended-tasks)."""
     history_archive: Annotated[Archive | None, Env("SANDHERD_HISTORY_ARCHIVE")] = None
     """An existing directory, by its absolute path, or a place in an existing bucket, `s3://BUCKET/PREFIX`. Each day is
     archived there, and verified, before it is dropped. [docs/archive.md](archive.md)."""
@@ -33,6 +42,9 @@ class HistorySettings(BaseModel):
     """The same for the artifacts that events refer to: they are copied there, each content of a project once, and
     stay as long as the events. If unset, they are in their stream only, for at most 7 days.
     [docs/artifacts.md](artifacts.md)."""
+    artifact_project_mb: Annotated[int, Env("SANDHERD_ARTIFACT_PROJECT_MB"), Field(ge=0)] = 0
+    """How many megabytes a project may have in the artifact store; further artifacts are not copied, and stay in their
+    stream. 0: no limit."""
     artifact_key: Annotated[ArtifactKey | None, Env("SANDHERD_ARTIFACT_KEY", secret=True)] = Field(None, repr=False)
     """32 random bytes in base64, from which the key of each project is derived that its artifacts are encrypted with.
     If unset, they are not encrypted."""
@@ -47,3 +59,16 @@ class HistorySettings(BaseModel):
         None, repr=False
     )
     """The secret of this key."""
+
+    @field_validator("history_type_days", mode="after")
+    @classmethod
+    def _types_may_be_removed(cls, days: dict[str, int]) -> dict[str, int]:
+        from sandherd.contracts.events import EVENTS
+
+        for name in days:
+            model = EVENTS.get(name)
+            if model is None:
+                raise ValueError(f"{name} is no type of event")
+            if model.sets_state is not None or model.closes_source or model.closes_source_alone:
+                raise ValueError(f"{name} stays as long as its day: a state, or the end of its source, depends on it")
+        return days

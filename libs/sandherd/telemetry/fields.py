@@ -86,6 +86,7 @@ FIELDS: Final = (
     Field("first", "The first of a range: a sequence number, or a day."),
     Field("last", "The last of a range."),
     Field("events", "The number of events."),
+    Field("tasks", "The number of tasks."),
     Field("artifact", "The name of an artifact."),
     Field("contents", "The number of contents of artifacts."),
     Field("requests", "The number of requests."),

@@ -189,6 +189,14 @@ _INGEST: Final = (
     ),
     Metric("sandherd_history_held_days", _G, "{day}", "Days of the history that are due and held."),
     Metric("sandherd_history_days_dropped_total", _C, "{day}", "Days of the history that were dropped."),
+    Metric("sandherd_history_days_reduced_total", _C, "{day}", "Days that events with a shorter retention left."),
+    Metric(
+        "sandherd_history_next_reduction_seconds",
+        _G,
+        "s",
+        "Time until events of some types are removed from a day of the history. Absent: never.",
+    ),
+    Metric("sandherd_history_tasks_deleted_total", _C, "{task}", "Ended tasks that were deleted from the history."),
     Metric("sandherd_history_days_archived_total", _C, "{day}", "Days of which events were archived and verified."),
     Metric(
         "sandherd_history_unarchived_days",
@@ -197,6 +205,7 @@ _INGEST: Final = (
         "Days that are due, and not dropped as they could not be archived. Absent: without an archive.",
     ),
     Metric("sandherd_artifacts_stored_total", _C, "{artifact}", "Artifacts that are in the artifact store."),
+    Metric("sandherd_artifacts_over_limit", _G, "{artifact}", "Artifacts that wait as their project is at its limit."),
     Metric("sandherd_artifacts_lost_total", _C, "{artifact}", "Artifacts that were not complete in their stream."),
     Metric("sandherd_artifacts_waiting", _G, "{artifact}", "Artifacts that are to be stored."),
     Metric("sandherd_artifacts_oldest_seconds", _G, "s", "Since when the oldest of them waits; 0 if none."),

@@ -9,15 +9,17 @@ from event_ingest.database import Connection
 from event_ingest.history_policy import NOTICE, Contents, RetentionPolicy
 from event_ingest.schema import partition_name
 
-MIGRATION: Final = 9
+MIGRATION: Final = "retention"
 """The migration from which on days are dropped."""
+REDUCTIONS: Final = "reductions"
+"""The migration from which on days are reduced."""
 _NAME: Final = re.compile(r"events_(\d{4})(\d{2})(\d{2})")
 _PARTITIONS: Final = """
 select part.relname as name, pg_total_relation_size(part.oid) as bytes, greatest(part.reltuples, 0)::bigint as events
 from pg_inherits tree join pg_class part on part.oid = tree.inhrelid
 where tree.inhparent = 'events'::regclass order by part.relname
 """
-_BEGUN: Final = "select coalesce(max(applied_at), now()) from schema_migrations_before where number = $1"
+_BEGUN: Final = "select coalesce(max(applied_at), now()) from schema_migrations_before where name = $1"
 # The index of projects is read at one place for each project.
 _PROJECTS: Final = """
 with recursive found (project) as (
@@ -79,9 +81,9 @@ async def count_events(connection: Connection, day: date) -> int:
     return found
 
 
-async def read_not_before(connection: Connection) -> datetime:
-    """When the first day may be dropped: some days after the database was upgraded."""
-    applied: datetime = await connection.fetchval(_BEGUN, MIGRATION)
+async def read_not_before(connection: Connection, migration: str = MIGRATION) -> datetime:
+    """When the first day may be dropped or reduced: some days after the database was upgraded."""
+    applied: datetime = await connection.fetchval(_BEGUN, migration)
     return applied + NOTICE
 
 

@@ -3,6 +3,9 @@
 A partition has the events of all projects whose ids are of one UTC day. So it is dropped when none of the projects that
 have events in it needs them any more, and no hold is on any of them. A day is that of the ids, whenever the events were
 stored; an event whose date has no partition is deleted by the time at which it was stored.
+
+Before that, a day can be reduced: its partition is replaced by one without the events that have a shorter retention, by
+their type or project.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -23,6 +26,10 @@ class RetentionPolicy:
     days: int
     project_days: Mapping[str, int] = field(default_factory=dict)
     """Those of projects that have their own."""
+    type_days: Mapping[str, int] = field(default_factory=dict)
+    """Those of types of events that have a shorter one, in every project; 0: they have none."""
+    task_days: int = 0
+    """How many days what is known of tasks stays after they ended, and after their events; 0: forever."""
 
     def of(self, project: str) -> int:
         """The days of one project."""
@@ -70,6 +77,53 @@ def may_be_due(day: date, policy: RetentionPolicy, not_before: datetime, now: da
     candidates = [days for days in {policy.days, *policy.project_days.values()} if days]
     earliest = due_at(day, [min(candidates)], not_before) if candidates else None
     return earliest is not None and earliest <= now
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The events that are to be removed from a day that stays: those of some types, and those of some projects."""
+
+    types: frozenset[str] = frozenset()
+    projects: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.types or self.projects)
+
+
+def expired_types(day: date, policy: RetentionPolicy, not_before: datetime, now: datetime) -> frozenset[str]:
+    """The types of which a day has no event any more when it is reduced."""
+    return frozenset(name for name, days in policy.type_days.items() if _is_over(day, days, not_before, now))
+
+
+def expired_projects(
+    day: date, contents: Contents, policy: RetentionPolicy, not_before: datetime, now: datetime
+) -> frozenset[str]:
+    """The projects that do not need their events of a day any more, unless that are all: then it is dropped."""
+    over = {one for one in contents.projects if _is_over(day, policy.of(one), not_before, now)}
+    return frozenset(over) if over != contents.projects else frozenset()
+
+
+def may_be_reduced(contents: Contents, now: datetime) -> bool:
+    """Whether neither a hold nor a restore prevents it."""
+    return not contents.held and (contents.restored_until is None or contents.restored_until <= now)
+
+
+def next_reduction(
+    days: Collection[date], reduced: Mapping[date, Collection[str]], policy: RetentionPolicy, not_before: datetime
+) -> datetime | None:
+    """When the next of these days is reduced by a type; `reduced` has the types of days that were. None: never."""
+    due = (
+        due_at(day, [number], not_before)
+        for day in days
+        for name, number in policy.type_days.items()
+        if name not in reduced.get(day, ())
+    )
+    return min((one for one in due if one is not None), default=None)
+
+
+def _is_over(day: date, days: int, not_before: datetime, now: datetime) -> bool:
+    due = due_at(day, [days], not_before)
+    return due is not None and due <= now
 
 
 @dataclass(frozen=True, slots=True)

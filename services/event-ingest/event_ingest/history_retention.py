@@ -37,15 +37,12 @@ from event_ingest.history_policy import (
     may_be_due,
     next_drop,
 )
+from event_ingest.history_reduction_statements import LOCK_MS, SECOND_LOCK_MS, summaries_name
 from event_ingest.schema import AUTOVACUUM, partition_name
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
 
-LOCK_MS: Final = 40
-"""How long a drop waits for the statements before it; those after it wait for the drop."""
-_SECOND_LOCK_MS: Final = 10
-"""How long it waits for further locks while it has that of `events`."""
 _TRIES: Final = 30
 """Maximum of tries of a drop in one run."""
 _CHECK_SECONDS: Final = 60.0
@@ -55,6 +52,8 @@ set local lock_timeout = '{wait}ms';
 lock table only events in access exclusive mode;
 set local lock_timeout = '{second_wait}ms';
 drop table {name};
+drop table if exists {summaries};
+delete from history_reductions where day = '{day}';
 commit
 """
 _UNSET: Final = """
@@ -78,7 +77,12 @@ class Drop(Enum):
 
 def policy_of(settings: Settings) -> RetentionPolicy:
     """The retention that the settings describe."""
-    return RetentionPolicy(settings.history_days, dict(settings.history_project_days))
+    return RetentionPolicy(
+        settings.history_days,
+        dict(settings.history_project_days),
+        dict(settings.history_type_days),
+        settings.history_task_days,
+    )
 
 
 async def examine_days(
@@ -109,13 +113,18 @@ async def try_drop(
             if archived is not None and await count_events(connection, day) != archived:
                 await connection.execute("rollback")
                 return Drop.CHANGED
-            await connection.execute(_DROP.format(wait=LOCK_MS, second_wait=_SECOND_LOCK_MS, name=partition_name(day)))
+            await connection.execute(_drop_of(day))
             return Drop.DROPPED
         done = Drop.NEEDED
     except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
         done = Drop.BUSY
     await connection.execute("rollback")
     return done
+
+
+def _drop_of(day: date) -> str:
+    names = {"name": partition_name(day), "summaries": summaries_name(day), "day": day}
+    return _DROP.format(wait=LOCK_MS, second_wait=SECOND_LOCK_MS, **names)
 
 
 async def _is_due_now(connection: Connection, day: date, policy: RetentionPolicy, now: datetime) -> bool:

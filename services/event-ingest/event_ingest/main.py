@@ -19,6 +19,7 @@ from event_ingest.broker_data import check_broker_data
 from event_ingest.database import HEAVY_CONNECTIONS, LIGHT_CONNECTIONS, Connection, Database
 from event_ingest.database_address import database_address, named_problem
 from event_ingest.gauges import IngestGauges
+from event_ingest.history_reducer import HistoryReducer
 from event_ingest.history_retention import HistoryRetention, policy_of
 from event_ingest.ingest import CONSUMER, Ingest
 from event_ingest.migrator import read_migrations
@@ -133,11 +134,13 @@ def compose(settings: Settings) -> Service:
 
 
 def _keep_history(service: Service, database: Database) -> None:
-    """Days are dropped, archived before if there is an archive, and loaded from it."""
+    """Days are reduced and dropped, archived before if there is an archive, and loaded from it."""
     store = store_of(service.settings)
     archive = None if store is None else HistoryArchive(store, service.meters)
     retention = HistoryRetention(database, service.meters, policy_of(service.settings), archive)
     service.background("history retention", retention.run)
+    reducer = HistoryReducer(database, service.meters, policy_of(service.settings), archive)
+    service.background("history reduction", reducer.run)
     restores = None if store is None else HistoryRestores(database, store)
     if restores is not None:
         service.background("history restores", restores.run)
@@ -226,7 +229,8 @@ def _events_handler(service: Service, database: Database) -> Callable[[Any], Awa
 
 def _register_stream_requests(service: Service, database: Database) -> None:
     async def audit(incoming: IncomingRequest[AskAudit]) -> BaseModel:
-        return await audit_events(database, service.bus, incoming.request, incoming.project)
+        task_days = service.settings.history_task_days
+        return await audit_events(database, service.bus, incoming.request, incoming.project, task_days)
 
     async def output(incoming: IncomingRequest[AskOutput]) -> BaseModel:
         return await list_output(service.bus, incoming.request, incoming.project, _max_reply_bytes(service))

@@ -62,6 +62,7 @@ where tree.inhparent = 'events'::regclass and part.relname ~ '^events_[0-9]{{8}}
     and obj_description(own.oid, 'pg_class') is distinct from '{_PACKED}'
 order by part.relname desc, own.relname
 """  # noqa: S608  # a constant
+_HAS_TERMS: Final = "select coalesce((select indisvalid from pg_index where indexrelid = to_regclass($1)), false)"
 _TYPES: Final = ", ".join(f"'{name}'" for name in SEARCHED_TYPES)
 _log: Final = logs.get("schema")
 
@@ -107,11 +108,7 @@ async def missing_term_indexes(connection: Connection, now: datetime) -> list[tu
     """The indexes of words that partitions of days that are over lack, with what creates them; the newest first."""
     found = []
     for row in await connection.fetch(_WITHOUT_TERMS, _today(now)):
-        partition, name = row["partition"], term_index(row["partition"])
-        created = (
-            f"create index concurrently {name} on {partition} "
-            f"using gin (event_words(project, entity, type, envelope)) where type in ({_TYPES})"
-        )
+        name, created = term_index(row["partition"]), term_index_statement(row["partition"], concurrently=True)
         found.append((name, [*([f"drop index concurrently {name}"] if row["exists"] else []), created]))
     return found
 
@@ -132,6 +129,21 @@ async def unpacked_indexes(connection: Connection, now: datetime) -> list[tuple[
         )
         for name in (row["name"] for row in rows)
     ]
+
+
+def term_index_statement(partition: str, *, concurrently: bool) -> str:
+    """What creates the index of words of a partition."""
+    create = "create index concurrently" if concurrently else "create index"
+    return (
+        f"{create} {term_index(partition)} on {partition} "
+        f"using gin (event_words(project, entity, type, envelope)) where type in ({_TYPES})"
+    )
+
+
+async def has_term_index(connection: Connection, partition: str) -> bool:
+    """Whether a partition has a complete index of words."""
+    found: bool = await connection.fetchval(_HAS_TERMS, term_index(partition))
+    return found
 
 
 async def create_missing(connection: Connection, now: datetime) -> None:

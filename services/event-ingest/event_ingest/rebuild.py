@@ -18,8 +18,9 @@ import asyncpg
 from event_ingest.database import Connection
 from event_ingest.queries.verification import Examined, examine, list_entities
 from event_ingest.read_models import as_row
+from event_ingest.recount import RECOUNT
 from event_ingest.rows import columns
-from event_ingest.statements import FOLD_APPROVALS, FOLD_MESSAGES, FOLD_SANDBOXES, FOLD_TASKS, RECOUNT
+from event_ingest.statements import FOLD_APPROVALS, FOLD_MESSAGES, FOLD_SANDBOXES, FOLD_TASKS
 from event_ingest.verification import TABLES, Pair, ReadTable, Totals
 
 _PAGE: Final = 20

@@ -47,13 +47,14 @@ _ADD_SOURCES: Final = """
         first_heartbeat = least(s.first_heartbeat, excluded.first_heartbeat),
         last_heartbeat = greatest(s.last_heartbeat, excluded.last_heartbeat)
 """
-_TOTALS: Final = f"""
+TOTALS: Final = f"""
     project, {EVENT_SOURCE}, entity, count(*), max(sequence), sum(sequence),
     coalesce(max(sequence) filter (where type in ({_CLOSING}) or {_CLOSING_ALONE}), 0), max(time),
     count(*) filter (where type = '{AgentHeartbeat.type}'),
     min(time) filter (where type = '{AgentHeartbeat.type}'),
     max(time) filter (where type = '{AgentHeartbeat.type}')
 """
+"""What events result in for their sources: the columns of `sources`."""
 
 STORE: Final = f"""
 with batch as (
@@ -73,7 +74,7 @@ with batch as (
     {_ADD_RATES}
 ), counted as (
     insert into sources as s
-    select {_TOTALS}
+    select {TOTALS}
     from stored group by 1, 2, 3 order by 1, 2, 3
     {_ADD_SOURCES}
 )
@@ -118,16 +119,6 @@ where (e.project, event_source(e.source, e.entity), e.sequence, e.type)
     is distinct from (g.project, g.source, g.sequence, g.type)
 """
 """Which of these differ from what is stored under their id."""
-
-RECOUNT: Final = f"""
-insert into sources as s
-select {_TOTALS} from events where project || '' = $1 and entity = $2 group by 1, 2, 3
-on conflict (project, source, entity) do update set
-    (stored, highest, sequence_sum, closing, last_at, heartbeats, first_heartbeat, last_heartbeat) =
-    (excluded.stored, excluded.highest, excluded.sequence_sum, excluded.closing, excluded.last_at,
-        excluded.heartbeats, excluded.first_heartbeat, excluded.last_heartbeat)
-"""  # noqa: S608  # constant names, no values
-"""The totals of the sources of an entity, all of whose events are stored."""
 
 COUNT_DUPLICATES: Final = """
 insert into refusals as r select project, duplicates from unnest($1::text[], $2::bigint[]) as g (project, duplicates)

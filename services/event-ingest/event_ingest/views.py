@@ -188,5 +188,20 @@ VIEWS: Final = (
             _CREATED,
         ),
     ),
+    View(
+        "event_summaries",
+        "Events of one type, source and day that were removed from the history, as they have a shorter retention.",
+        (
+            _PROJECT,
+            _SANDBOX,
+            Column("day", "date", "The day of their ids."),
+            _text("event_type", "As in `events.md`."),
+            _text("source", "Their publisher."),
+            _count("event_count", "How many there were."),
+            _time("first_created_at", "When the first was published."),
+            _time("last_created_at", "When the last was published."),
+            Column("largest_gap", "interval", "The longest time between two of them."),
+        ),
+    ),
 )
 """All views of the version."""

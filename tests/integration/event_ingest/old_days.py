@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry
 
 from event_ingest.archive.history_archive import HistoryArchive
 from event_ingest.archive.store import ArchiveStore
-from event_ingest.history_partitions import MIGRATION, read_partitions
+from event_ingest.history_partitions import MIGRATION, REDUCTIONS, read_partitions
 from event_ingest.history_policy import RetentionPolicy
+from event_ingest.history_reducer import HistoryReducer
 from event_ingest.history_retention import HistoryRetention
 from event_ingest.schema import bounds, ensure_partitions
 from sandherd.bus.consumers.consumer import DONE
@@ -53,6 +54,14 @@ class OldDays:
         await HistoryRetention(self.history.database, meters, policy, kept).run_once(self.connection, self.now)
         return registry
 
+    async def reduce(self, policy: RetentionPolicy, archive: ArchiveStore | None = None) -> CollectorRegistry:
+        """One run of what removes events with a shorter retention; returns its metrics."""
+        registry = CollectorRegistry()
+        meters = Meters(registry)
+        kept = None if archive is None else HistoryArchive(archive, meters)
+        await HistoryReducer(self.history.database, meters, policy, kept).run_once(self.connection, self.now)
+        return registry
+
     async def has(self, day: date) -> bool:
         """Whether the day has its partition."""
         return day in {one.day for one in await read_partitions(self.connection)}
@@ -71,7 +80,8 @@ async def opened_old_days(history: Any) -> AsyncIterator[OldDays]:
         found = OldDays(history, connection)
         await ensure_partitions(connection, found.now - timedelta(days=OLD))
         await connection.execute(
-            "update schema_migrations_before set applied_at = now() - interval '1 year' where number = $1", MIGRATION
+            "update schema_migrations_before set applied_at = now() - interval '1 year' where name = any($1)",
+            [MIGRATION, REDUCTIONS],
         )
         yield found
     finally:

@@ -5,7 +5,7 @@ import hashlib
 import io
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from event_ingest.artifacts.content_store import BucketContents, DirectoryConten
 from event_ingest.artifacts.encryption import herd_key
 from event_ingest.artifacts.transport import pieces_of
 from event_ingest.database import Database
-from event_ingest.schema import Schema
+from event_ingest.schema import Schema, ensure_partitions
 from event_ingest.storage.errors import StorageError, StorageFault
 from event_ingest.storage.s3_place import S3Place
 from sandherd.bus.errors import RefusedError
@@ -272,11 +272,37 @@ async def test_two_replicas_store_each_artifact_once(world: Any, script: Any, st
     assert sorted(path.read_bytes() for path in files(store)) == [f"{number}".encode() for number in range(10)]
 
 
+async def test_project_at_its_limit_gets_no_new_contents(world: Any, script: Any, store: Path) -> None:
+    """The newest artifacts wait, and are stored when there is space; other projects and known contents are stored."""
+    large = bytes(700_000)
+    async with world.service(artifact_store=str(store), artifact_project_mb=1).running():
+        await refer(world, script, await publish(world, "first", large))
+        await all_stored(world, 1)
+        await refer(world, script, await publish(world, "beyond", large + b"more"))
+        await refer(world, script, await publish(world, "same", large))
+        await refer(world, script, await publish(world, "small", b"small"))
+        reference = await publish(world, "others", large + b"more", sandbox="sbx-2", project="other")
+        await refer(world, script, reference, sandbox="sbx-2", project="other")
+        await all_stored(world, 4)
+        operator = await world.bus(Principal.OPERATOR)
+        found = (await operator.ask(AskHistoryStatus(), "fleet", timeout=PATIENCE)).artifacts
+        assert (found.waiting, found.over_limit, found.contents) == (1, 1, 3)
+        assert "project default may have 1 MB" in found.problem
+    async with world.service(artifact_store=str(store), artifact_project_mb=2).running():
+        async with rows_of(world) as connection:
+            await connection.execute("update artifacts set next_try_at = now()")
+        await all_stored(world, 5)
+        assert (await operator.ask(AskHistoryStatus(), "fleet", timeout=PATIENCE)).artifacts.over_limit == 0
+
+
 @pytest.mark.parametrize("archived", [False, True])
 async def test_content_is_removed_when_no_event_refers_to_it(
     world: Any, script: Any, store: Path, archived: bool
 ) -> None:
-    """When the days of all its events are dropped; not while another artifact has it, and not if they are archived."""
+    """When the days of all its events are dropped, or its project's events are removed from these days.
+
+    Not while another artifact has it, and not if they are archived.
+    """
     contents = DirectoryContents(store)
     async with world.service(artifact_store=str(store)).running():
         await refer(world, script, await publish(world, "shared"))
@@ -289,7 +315,12 @@ async def test_content_is_removed_when_no_event_refers_to_it(
         await connection.execute("update artifacts set day = current_date - 100 where artifact in ('old', 'shared')")
         await storage.collect_garbage(connection)
         assert len(files(store)) == (2 if archived else 1)
-        await connection.execute("update artifacts set day = current_date - 100")
+        reduced = datetime.now(UTC) - timedelta(days=5)
+        await ensure_partitions(connection, reduced)
+        await connection.execute("update artifacts set day = $1", reduced.date())
+        await storage.collect_garbage(connection)
+        assert len(files(store)) == (2 if archived else 1)
+        await connection.execute("insert into history_reductions values ($1, '{}', '{default}', 1)", reduced.date())
         await storage.collect_garbage(connection)
         assert len(files(store)) == (2 if archived else 0)
         assert await connection.fetchval("select count(*) from artifact_contents") == len(files(store))

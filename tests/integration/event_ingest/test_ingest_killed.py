@@ -8,12 +8,15 @@ from asyncio.subprocess import DEVNULL, Process
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
+from sandherd.contracts.chunks import CHUNK_BYTES, ArtifactBuilder
 from sandherd.contracts.requests import AskAudit
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.readiness import read_readiness
 from tests.patience import PATIENCE
+from tests.polling import eventually
 
 SANDBOXES = 8
 EVENTS_EACH = 375
@@ -32,6 +35,20 @@ ingest.store = store_and_die
 main.main()
 """
 """event-ingest as it is, killed after its third commit and before that batch is acknowledged."""
+DIE_WHILE_COPYING = """
+import os, signal
+from event_ingest import main
+from event_ingest.storage.files import NewFile
+write, left = NewFile.write, [2]
+def write_and_die(file, data):
+    write(file, data)
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+NewFile.write = write_and_die
+main.main()
+"""
+"""event-ingest as it is, killed when it has written two of an artifact's three pieces."""
 
 
 async def _start(world: Any, program: str, **more: str) -> Process:
@@ -105,3 +122,36 @@ async def test_two_processes_share_the_work(world: Any, script: Any, tmp_path: P
     for process in started:
         await _end(process)
     await _audit_is_clean(world, count)
+
+
+@pytest.mark.faults
+async def test_kill_while_an_artifact_is_copied_leaves_nothing_that_counts(
+    world: Any, script: Any, tmp_path: Path
+) -> None:
+    """The part that was written is no content; the next process copies the artifact, once."""
+    content = bytes(range(256)) * 1100
+    builder = ArtifactBuilder("default", "sbx-1", "a-1", "application/octet-stream")
+    pieces = [content[at : at + CHUNK_BYTES] for at in range(0, len(content), CHUNK_BYTES)]
+    worker = await world.bus(Principal.WORKER, sandbox="sbx-1")
+    for piece in pieces:
+        await worker.publish(builder.subject, piece, msg_id=builder.add(piece))
+    await world.say([script.agent("agent.work_saved", "sbx-1", artifact=builder.reference(), files=1)])
+    process = await _start(world, DIE_WHILE_COPYING, SANDHERD_ARTIFACT_STORE=str(tmp_path))
+    async with asyncio.timeout(PATIENCE):
+        assert await process.wait() == -signal.SIGKILL
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path.read_bytes() == content for path in left] == [False]
+    connection = await asyncpg.connect(world.postgres)
+    try:
+        assert await connection.fetchval("select count(*) from artifacts where stored_at is null") == 1
+
+        async def stored() -> bool:
+            return bool(await connection.fetchval("select exists (select from artifacts where stored_at is not null)"))
+
+        async with world.service(artifact_store=str(tmp_path)).running():
+            await eventually(stored, "the artifact is stored", PATIENCE)
+        assert await connection.fetchval("select count(*) from artifact_contents") == 1
+    finally:
+        await connection.close()
+    [file] = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert file.read_bytes() == content

@@ -11,6 +11,8 @@ import asyncpg
 import pytest
 
 from event_ingest.database import Database
+from event_ingest.history_policy import Expired
+from event_ingest.history_reduction import DayReduction, Reduction, reduce_day
 from event_ingest.partition_indexes import PartitionIndexes
 from event_ingest.schema import Schema
 from event_ingest.upgrade import upgrade
@@ -34,7 +36,10 @@ async def pooled(tmp_path: Path) -> AsyncIterator[tuple[PostgresServer, str]]:
 
 @pytest.mark.faults
 async def test_history_works_through_a_pooler(world: Any, script: Any, pooled: tuple[PostgresServer, str]) -> None:
-    """Two replicas that migrate, store, index and reply at once, and a migration beside them: no lock stays behind."""
+    """Two replicas that migrate, store, index and reply at once, and a migration beside them: no lock stays behind.
+
+    Nor does one when events are removed from a day.
+    """
     server, url = pooled
     world.postgres = url
     events = [*script.life("task-1", "sbx-1"), *script.messages("sbx-1", 300), *script.messages("sbx-2", 300)]
@@ -51,8 +56,13 @@ async def test_history_works_through_a_pooler(world: Any, script: Any, pooled: t
     database = Database(url, Schema(lambda: datetime.now(UTC)).prepare, pooled=True)
     for _ in range(3):
         assert await PartitionIndexes(database).create(datetime.now(UTC))
+    day = datetime.fromtimestamp((events[-1].id.int >> 80) / 1000, UTC).date()
+    async with database.maintaining() as connection:
+        wanted = DayReduction(day, Expired(frozenset({"agent.message"})))
+        assert await reduce_day(connection, wanted, datetime.now(UTC), None) is Reduction.REDUCED
     connection = await asyncpg.connect(server.url(DATABASE))
     try:
+        assert await connection.fetchval("select count(*) from events") == len(events) - 600
         assert await connection.fetchval("select count(*) from pg_locks where locktype = 'advisory'") == 0
     finally:
         await connection.close()

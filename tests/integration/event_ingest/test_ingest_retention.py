@@ -13,6 +13,8 @@ from event_ingest.history_policy import RetentionPolicy
 from event_ingest.history_retention import Drop, set_autovacuum, try_drop
 from event_ingest.queries.retention import show_status
 from event_ingest.schema import ensure_partitions, partition_name
+from sandherd.bus.errors import RefusedError
+from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import AskAudit, AskHistoryStatus, HoldHistory, ReleaseHistory
 from sandherd.contracts.subjects import Principal
 from tests.integration.event_ingest.old_days import POLICY, OldDays, opened_old_days
@@ -41,11 +43,20 @@ async def test_old_days_are_dropped_and_nothing_else(days: OldDays, script: Any)
 
 
 async def test_nothing_is_dropped_within_a_week_after_the_upgrade(days: OldDays, script: Any) -> None:
-    """However old it is, so that operators of a long history can prevent it; `status` has the time of the drop."""
-    await days.store(script.messages("sbx-1", 1), days.old)
+    """However old it is, so that operators of a long history can prevent it; `status` has the time of the drop.
+
+    No event is removed from it either.
+    """
+    await days.store([*script.messages("sbx-1", 1), script.heartbeat("sbx-1")], days.old)
     await days.connection.execute("update schema_migrations_before set applied_at = now()")
     await days.run()
+    typed = RetentionPolicy(90, {}, {"agent.heartbeat": 1})
+    await days.reduce(typed)
     assert await days.has(days.old)
+    assert await days.counts() == {"default": 2}
+    reduced_at = (await show_status(typed, days.connection, AskHistoryStatus(), "fleet", 0)).next_reduction_at
+    assert reduced_at is not None
+    assert reduced_at > days.now + timedelta(days=6)
     status = await show_status(POLICY, days.connection, AskHistoryStatus(), "fleet", 0)
     assert status.next_drop_at == status.not_before
     assert status.next_drop_at is not None
@@ -157,8 +168,11 @@ async def test_partitions_are_vacuumed_for_rows_that_never_change(days: OldDays)
 
 
 async def test_operator_holds_and_releases(world: Any) -> None:
-    """A repeated hold has the new reason; a release removes it; the herd as a whole can't be held."""
-    async with world.service(history_days=30, history_project_days={"web": 0}).running():
+    """A repeated hold has the new reason; a release removes it; the herd as a whole can't be held.
+
+    The audit of a name that is older than ended tasks stay says so.
+    """
+    async with world.service(history_days=30, history_project_days={"web": 0}, history_task_days=30).running():
         operator = await world.bus(Principal.OPERATOR)
 
         async def ask(request: Any, project: str = "web") -> Any:
@@ -176,3 +190,10 @@ async def test_operator_holds_and_releases(world: Any) -> None:
         assert not (await ask(ReleaseHistory(task="task-1"))).released
         with pytest.raises(Exception, match="one project"):
             await ask(HoldHistory(reason="all"), "fleet")
+        for name, text in (
+            ("sbx-01kahc5x3tf8b9n2m4r6v8w0ya", "created on 2025-11-20, and has expired"),
+            ("b", "no event"),
+        ):
+            with pytest.raises(RefusedError, match=text) as refused:
+                await ask(AskAudit(sandbox=name), "fleet")
+            assert refused.value.problem.code is Code.NOT_FOUND

@@ -15,17 +15,21 @@ from sandherd.contracts.requests import (
     HistoryRestore,
     HistoryStatus,
     ProjectDays,
+    TypeDays,
 )
 
 DUE = datetime(2026, 11, 20, tzinfo=UTC)
 STATUS = HistoryStatus(
     days=90,
     project_days=[ProjectDays(project="web", days=400), ProjectDays(project="lab", days=0)],
+    type_days=[TypeDays(type="agent.heartbeat", days=1)],
+    task_days=400,
     next_drop_at=DUE,
+    next_reduction_at=DUE,
     bytes=3 * 1024**3,
     days_ahead=7,
     partitions=[
-        HistoryDay(day=date(2026, 8, 21), events=12, bytes=2 * 1024**3, due_at=DUE, held=True),
+        HistoryDay(day=date(2026, 8, 21), events=12, bytes=2 * 1024**3, due_at=DUE, held=True, removed=4711),
         HistoryDay(events=1, bytes=1024**3),
     ],
     holds=[HistoryHold(project="web", task="task-1", reason="case\x1b[31m 7", held_by="ada", held_at=DUE)],
@@ -39,7 +43,9 @@ def test_status_shows_days_and_holds(capsys: pytest.CaptureFixture[str]) -> None
     lines = shown.splitlines()
     [held] = [line for line in lines if line.startswith("2026-08-21")]
     assert "2 GiB" in held
-    assert held.rstrip().endswith("yes")
+    assert held.split()[-3:] == ["yes", "4711", "-"]
+    assert "agent.heartbeat 1" in shown
+    assert "400 days" in shown
     assert any(line.startswith("none ") and "1 GiB" in line for line in lines)
     assert "web 400, lab forever" in shown
     assert any(line.startswith("web ") and "task-1" in line and "ada" in line for line in lines)

@@ -10,8 +10,12 @@ from event_ingest.history_policy import (
     RetentionPolicy,
     contents_due_at,
     days_ahead,
+    expired_projects,
+    expired_types,
     may_be_due,
+    may_be_reduced,
     next_drop,
+    next_reduction,
     partition_due_at,
     stored_before,
 )
@@ -122,3 +126,51 @@ def test_restored_day_stays_until_its_time() -> None:
     assert contents_due_at(DAY, restored, POLICY, LONG_AGO) == until
     assert contents_due_at(DAY, restored, RetentionPolicy(400), LONG_AGO) == END + timedelta(days=400)
     assert contents_due_at(DAY, restored, RetentionPolicy(0), LONG_AGO) is None
+
+
+TYPED = RetentionPolicy(90, {"short": 10, "forever": 0}, {"agent.heartbeat": 1, "agent.thinking": 14, "agent.usage": 0})
+
+
+@pytest.mark.parametrize(
+    ("age", "types"),
+    [(0, set()), (1, {"agent.heartbeat"}), (13, {"agent.heartbeat"}), (14, {"agent.heartbeat", "agent.thinking"})],
+)
+def test_types_expire_some_days_after_the_end_of_a_day(age: int, types: set[str]) -> None:
+    """Not a moment before, not before the end of the notice after an upgrade, and 0 is no limit."""
+    now = END + timedelta(days=age)
+    assert expired_types(DAY, TYPED, LONG_AGO, now) == types
+    assert expired_types(DAY, TYPED, LONG_AGO, now - MOMENT) <= types
+    assert expired_types(DAY, TYPED, now + MOMENT, now) == set()
+
+
+@pytest.mark.parametrize(
+    ("projects", "age", "expired"),
+    [
+        ({"short", "other"}, 9, set()),
+        ({"short", "other"}, 10, {"short"}),
+        ({"short", "other"}, 90, set()),
+        ({"short", "other", "forever"}, 90, {"short", "other"}),
+        ({"short"}, 10, set()),
+    ],
+)
+def test_projects_expire_before_others_of_their_day(projects: set[str], age: int, expired: set[str]) -> None:
+    """If all have, none is named: the day is dropped."""
+    contents = Contents(frozenset(projects))
+    assert expired_projects(DAY, contents, TYPED, LONG_AGO, END + timedelta(days=age)) == expired
+
+
+def test_held_or_restored_day_is_not_reduced() -> None:
+    """A restored one not before the end of its restore."""
+    assert may_be_reduced(Contents(), END)
+    assert not may_be_reduced(Contents(held=True), END)
+    assert not may_be_reduced(Contents(restored_until=END + MOMENT), END)
+    assert may_be_reduced(Contents(restored_until=END), END)
+
+
+def test_next_reduction_is_of_the_first_type_that_a_day_still_has() -> None:
+    """A day without heartbeats is reduced again when the next type expires; without types there is none."""
+    second = DAY + timedelta(days=1)
+    assert next_reduction([DAY, second], {}, TYPED, LONG_AGO) == END + timedelta(days=1)
+    assert next_reduction([DAY, second], {DAY: ["agent.heartbeat"]}, TYPED, LONG_AGO) == END + timedelta(days=2)
+    assert next_reduction([DAY], {DAY: ["agent.heartbeat"]}, TYPED, LONG_AGO) == END + timedelta(days=14)
+    assert next_reduction([DAY], {}, POLICY, LONG_AGO) is None

@@ -29,6 +29,7 @@ PLACEMENTS: list[Any] = [
 STRUCTURED: dict[str, list[Any]] = {
     "project_limits": [{"one": 1}, {"two": 2}, {"three": None}],
     **{name: [{"one": 1}, {"one": 2}, {"three": 3}] for name in ("runtime_limits", "history_project_days")},
+    "history_type_days": [{"agent.thinking": 1}, {"agent.usage": 2}, {"agent.turn_started": 3}],
     "rules": [{"loop": {"repeats": 5}}, {"idle": {"after": 700}, "loop": "off"}, {"dead": {"after": 30.5}}],
     "budgets": [
         {"herd": {"day": one, "month": {}}, "project": {"day": {}, "month": {}}, "task": {"turns": 5}}
@@ -91,7 +92,7 @@ NAMED: dict[str, list[Any]] = {
     "docker_host": ["unix:///run/docker.sock", "tcp://engine:2375", "https://engine:2376"],
     "docker_platform": ["linux/arm64", "linux/arm/v7", "linux/amd64"],
     "docker_user": ["1:2", "1001:1001", "65534:65534"],
-    "docker_read_only": [False, True, False],
+    **{key: [False, True, False] for key in ("docker_read_only", "kubernetes_read_only")},
     "daytona_api_url": ["https://one/api", "http://two:3000/api", "https://three"],
     "daytona_block_network": [True, False, True],
     "daytona_ephemeral": [True, False, True],
@@ -100,7 +101,6 @@ NAMED: dict[str, list[Any]] = {
     "kubernetes_owner": ["Deployment/one", "Deployment/two", "StatefulSet/one"],
     "kubernetes_pull_secrets": [["one"], ["one", "two"], ["two"]],
     "kubernetes_user": ["1:1", "1:2", "2:2"],
-    "kubernetes_read_only": [False, True, False],
     "kubernetes_cpu": ["2", "500m", "1.5"],
     "kubernetes_ingress": [["10.0.0.0/8", "team"], ["team/app=web"], ["nobody"]],
     "kubernetes_dns": [["169.254.20.10/32"], ["kube-system/k8s-app=dns"], ["openshift-dns"]],

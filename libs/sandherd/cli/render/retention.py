@@ -17,7 +17,7 @@ from sandherd.contracts.requests import (
     HistoryStatus,
 )
 
-DAYS: Final = ("DAY", "EVENTS", "SIZE", "DROPPED", "HELD")
+DAYS: Final = ("DAY", "EVENTS", "SIZE", "DROPPED", "HELD", "REMOVED", "REDUCED")
 ARCHIVES: Final = ("DAY", "PROJECT", "EVENTS", "SIZE", "FILES", "ARCHIVED")
 PROBLEMS: Final = ("DAY", "SINCE", "NOT ARCHIVED")
 RESTORES: Final = ("DAY", "PROJECT", "EVENTS", "RESTORED", "STAYS UNTIL", "BY", "PROBLEM")
@@ -33,8 +33,12 @@ def show_status(found: HistoryStatus, output: Format) -> None:
         {
             "events stay": "forever" if not found.days else f"{found.days} days",
             "of projects": ", ".join(f"{one.project} {one.days or 'forever'}" for one in found.project_days),
+            "of types": ", ".join(f"{one.type} {one.days}" for one in found.type_days),
+            "ended tasks stay": f"{found.task_days} days" if found.task_days else "forever",
+            "next task": found.next_task_at,
             "size": binary_size(found.bytes),
             "next drop": found.next_drop_at or "never",
+            "next reduction": found.next_reduction_at or "never",
             "no drop before": found.not_before,
             "days ahead": found.days_ahead,
             "archive": found.archive or "none: what is dropped is gone",
@@ -89,12 +93,18 @@ def _artifacts(found: ArtifactStoreStatus | None) -> str:
     if found is None:
         return "in their stream only, for at most 7 days"
     parts = [f"{found.contents} in {found.location}", binary_size(found.bytes)]
-    parts += [f"{found.waiting} wait"] * (found.waiting > 0) + [f"{found.lost} lost"] * (found.lost > 0)
+    parts += [f"{found.waiting} wait"] * (found.waiting > 0)
+    parts += [f"{found.over_limit} of them over the limit of their project"] * (found.over_limit > 0)
+    parts += [f"{found.lost} lost"] * (found.lost > 0)
     return ", ".join(parts) + (f" ({found.problem})" if found.problem else "")
 
 
 def _day(one: HistoryDay) -> Sequence[object]:
-    return (one.day or "none", one.events, binary_size(one.bytes), one.due_at, "yes" if one.held else None)
+    held = "yes" if one.held else None
+    return (
+        *(one.day or "none", one.events, binary_size(one.bytes), one.due_at, held),
+        *(one.removed or None, one.next_reduction_at),
+    )
 
 
 def _restore(one: HistoryRestore) -> Sequence[object]:

@@ -167,6 +167,7 @@ if TYPE_CHECKING:
         HoldReleased,
         ProjectDays,
         ReleaseHistory,
+        TypeDays,
     )
     from sandherd.contracts.requests.runtime_logs import MAX_LOG_BYTES, MAX_LOG_LINES, AskRuntimeLogs, RuntimeLog
     from sandherd.contracts.requests.schedules import (
@@ -279,7 +280,7 @@ _NAMES: Final = {
     "ports": "MAX_PORT_CONNECTIONS PORT_IDLE_SECONDS PortData PortWritten",
     "archive": "ArchiveProblem ArchivedEvents AskHistoryArchives HistoryArchives HistoryRestore RestoreHistory",
     "retention": "ArtifactStoreStatus AskHistoryStatus HistoryDay HistoryHold HistoryStatus HoldHistory "
-    "HoldReleased ProjectDays ReleaseHistory",
+    "HoldReleased ProjectDays ReleaseHistory TypeDays",
     "runtime_logs": "MAX_LOG_BYTES MAX_LOG_LINES AskRuntimeLogs RuntimeLog",
     "projects": "LimitView ListProjects ProjectDefaults ProjectField ProjectLimits ProjectList ProjectView SetProject",
     "schedules": "DeleteSchedule ListSchedules PauseSchedule ScheduleDeleted ScheduleList ScheduleRun "

@@ -42,12 +42,27 @@ class HistoryDay(Model):
     """When no project needs them any more; None: never."""
     held: bool = False
     """Whether a hold prevents the drop."""
+    removed: Count = 0
+    """How many events with a shorter retention were removed from it."""
+    removed_types: list[str] = Field(default_factory=list)
+    """The types of which it has no event any more."""
+    reduced_at: Moment | None = None
+    """When events were removed from it last."""
+    next_reduction_at: Moment | None = None
+    """When events of further types are removed from it; None: never."""
 
 
 class ProjectDays(Model):
     """The retention of one project."""
 
     project: SafeName
+    days: Count
+
+
+class TypeDays(Model):
+    """The retention of one type of events, in all projects."""
+
+    type: str
     days: Count
 
 
@@ -62,6 +77,8 @@ class ArtifactStoreStatus(Model):
     """Their size as stored."""
     waiting: Count = 0
     """Artifacts that events refer to, and that are not stored yet."""
+    over_limit: Count = 0
+    """Those of them that wait as their project has its maximum in the store."""
     lost: Count = 0
     """Artifacts that were not complete in their stream any more, or not what their event refers to."""
     problem: Text | None = None
@@ -75,10 +92,18 @@ class HistoryStatus(Model):
     """How many days events stay stored; 0: forever."""
     project_days: list[ProjectDays] = Field(default_factory=list)
     """Those of projects with a setting of their own."""
+    type_days: list[TypeDays] = Field(default_factory=list)
+    """Those of types of events that are removed from their days before."""
+    task_days: Count = 0
+    """How many days after their end tasks are deleted, if no event of them is stored; 0: never."""
+    next_task_at: Moment | None = None
+    """When the task that ended first is old enough to be deleted; None: never."""
     not_before: Moment | None = None
     """No day is dropped before: some days after the upgrade that began it."""
     next_drop_at: Moment | None = None
     """When the next day is dropped; None: never."""
+    next_reduction_at: Moment | None = None
+    """When events of some types are removed from the next day; None: never."""
     bytes: Count = 0
     """The size of all events with indexes."""
     days_ahead: Count = 0

@@ -1,4 +1,4 @@
-"""The archive as the retention uses it: a day is dropped only when all of its events are archived and verified."""
+"""The archive as the retention uses it: a day is dropped or reduced only when all of its events are archived."""
 
 from collections.abc import Collection
 from datetime import date
@@ -42,6 +42,8 @@ class HistoryArchive:
         self._store = store
         self._meters = meters
         self._covered: dict[date, int] = {}
+        self.reducing: frozenset[date] = frozenset()
+        """The days that are to be reduced, and so are archived, too."""
 
     async def cover(self, connection: Connection, day: date) -> int | None:
         """Archive what is missing of a day; returns how many events it has, all of which are archived and verified.
@@ -62,7 +64,7 @@ class HistoryArchive:
 
     async def clear_problems(self, connection: Connection, due: Collection[date]) -> None:
         """Remove the problems of days that are not to be dropped now or are archived, and count those that remain."""
-        await connection.execute(_CLEARED, [day for day in due if day not in self._covered])
+        await connection.execute(_CLEARED, [day for day in {*due, *self.reducing} if day not in self._covered])
         self._meters.set("sandherd_history_unarchived_days", await connection.fetchval(_FAILING))
 
     async def _archive(self, connection: Connection, day: date) -> None:

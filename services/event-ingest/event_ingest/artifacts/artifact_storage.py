@@ -14,6 +14,7 @@ import nats.errors
 import nats.js.errors
 
 from event_ingest.artifacts.content_store import ContentStore
+from event_ingest.artifacts.project_limit import ProjectLimit, wait_for_space
 from event_ingest.artifacts.transport import IncompleteArtifactError, WrongContentError, pieces_of, receive, spooled
 from event_ingest.database import Connection, Database, classify_error
 from event_ingest.storage.errors import StorageError, StorageFault
@@ -40,7 +41,7 @@ from (
 """
 """Projects take turns. `encrypted` is null if their content is not known."""
 _KEY: Final = "where project = $1 and owner = $2 and artifact = $3 and sha256 = $4"
-_STORED: Final = f"update artifacts set stored_at = now(), problem = null {_KEY}"  # noqa: S608  # our own text
+_STORED: Final = f"update artifacts set stored_at = now(), problem = null, over_limit = false {_KEY}"  # noqa: S608  # our own text
 _ADD_CONTENT: Final = """
 insert into artifact_contents (project, sha256, size, bytes, encrypted) values ($1, $2, $3, $4, $5)
 on conflict (project, sha256) do update set size = excluded.size, bytes = excluded.bytes, encrypted = excluded.encrypted
@@ -68,11 +69,19 @@ _UNREFERRED: Final = f"{_DROPPED} delete from artifacts where not archived and d
 _ARCHIVED: Final = f"""
 {_DROPPED} update artifacts set archived = true where not archived and day in (select day from dropped)
 """  # noqa: S608  # our own text
+# Of projects whose events were removed from a day that others need.
+_REDUCED: Final = """
+a.day = r.day and a.project = any(r.projects) and not a.archived and a.day < current_date - 1
+    and r.projects <> '{}' and r.reduced_at > now() - interval '7 days'
+"""
+_UNREFERRED_IN_REDUCED: Final = f"delete from artifacts a using history_reductions r where {_REDUCED}"  # noqa: S608  # our own text
+_ARCHIVED_IN_REDUCED: Final = f"update artifacts a set archived = true from history_reductions r where {_REDUCED}"  # noqa: S608  # our own text
 _UNUSED: Final = "not exists (select from artifacts a where a.project = c.project and a.sha256 = c.sha256)"
 _GARBAGE: Final = f"select project, sha256, encrypted from artifact_contents c where {_UNUSED} limit $1"  # noqa: S608  # our own text
 _FORGET: Final = f"delete from artifact_contents c where project = $1 and sha256 = $2 and {_UNUSED}"  # noqa: S608  # our own text
 _MEASURE: Final = """
-select count(*) as waiting, extract(epoch from now() - min(referred_at)) as oldest
+select count(*) as waiting, count(*) filter (where over_limit) as over_limit,
+    extract(epoch from now() - min(referred_at)) as oldest
 from artifacts where stored_at is null and not lost
 """
 _BYTES: Final = "select coalesce(sum(bytes), 0)::bigint from artifact_contents"
@@ -94,6 +103,7 @@ class ArtifactStorage:
         self._store = store
         self._referred = referred
         self._archived = archived
+        self._limit = ProjectLimit(service.settings.artifact_project_mb)
         self._collected_at = float("-inf")
         self._unsearched = True
         """Whether contents without an artifact may be left, by an earlier process or a store that failed."""
@@ -136,6 +146,7 @@ class ArtifactStorage:
 
     async def store_waiting(self, connection: Connection) -> int:
         """Store some of the artifacts that wait, until the store fails; returns how many were stored or are invalid."""
+        self._limit.read_again()
         waiting: Sequence[Any] = await connection.fetch(_WAITING, _PORTION)
         for number, row in enumerate(waiting):
             if not await self._store_one(connection, row):
@@ -145,6 +156,10 @@ class ArtifactStorage:
     async def _store_one(self, connection: Connection, row: Any) -> bool:
         """Store an artifact. Returns whether others can be stored now."""
         key = row["project"], row["owner"], row["artifact"], row["sha256"]
+        if row["encrypted"] is None and (problem := await self._limit.problem(connection, key[0], row["size"])):
+            if await wait_for_space(connection, row, problem):
+                self._service.meters.count("sandherd_artifacts_lost_total")
+            return True
         try:
             await self._copy(connection, row)
         except IncompleteArtifactError as error:
@@ -173,6 +188,7 @@ class ArtifactStorage:
             if not await self._is_stored(row):
                 written = await asyncio.to_thread(self._store.write, project, sha256, pieces_of(file, size), size)
                 await connection.execute(_ADD_CONTENT, project, sha256, size, written, self._store.encrypts)
+                self._limit.add(project, written)
 
     async def _is_stored(self, row: Any) -> bool:
         content = row["project"], row["sha256"], row["size"]
@@ -182,8 +198,9 @@ class ArtifactStorage:
 
     async def collect_garbage(self, connection: Connection) -> None:
         """Remove the artifacts of days that are dropped and not archived, and contents that no artifact has."""
-        changed = await connection.execute(_ARCHIVED if self._archived else _UNREFERRED)
-        if not self._unsearched and (self._archived or changed == "DELETE 0"):
+        reduced = await connection.execute(_ARCHIVED_IN_REDUCED if self._archived else _UNREFERRED_IN_REDUCED)
+        dropped = await connection.execute(_ARCHIVED if self._archived else _UNREFERRED)
+        if not self._unsearched and (self._archived or reduced == dropped == "DELETE 0"):
             return
         removed, self._unsearched = 0, False
         while rows := await connection.fetch(_GARBAGE, _PORTION):
@@ -208,6 +225,7 @@ class ArtifactStorage:
     async def _measure(self, connection: Connection) -> None:
         row: Any = await connection.fetchrow(_MEASURE)
         self._service.meters.set("sandherd_artifacts_waiting", row["waiting"])
+        self._service.meters.set("sandherd_artifacts_over_limit", row["over_limit"])
         self._service.meters.set("sandherd_artifacts_oldest_seconds", float(row["oldest"] or 0))
 
     def _hide_measures(self) -> None:

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from event_ingest.database import Connection, Database
+from event_ingest.ended_tasks import expired_error
 from event_ingest.ingest import CONSUMER
 from event_ingest.queries.pages import project_filter
 from event_ingest.queries.stream_reader import NO_REPLY, broker_unavailable
@@ -67,17 +69,29 @@ from checked where $2::text is not null or not whole order by whole, project, so
 """  # noqa: S608  # a constant statement
 _GAPS: Final = f"""
 with seen as (
-    select distinct e.sequence from unnest($3::text[]) as wanted (entity)
+    select e.sequence from unnest($3::text[]) as wanted (entity)
     join events e on e.entity = wanted.entity and e.project = $1 and event_source(e.source, e.entity) = $2
+    union
+    select generate_series(lower(part), upper(part) - 1) from event_summaries s, unnest(s.sequences) as part
+    where s.entity = any($3::text[]) and s.project = $1 and s.source = $2
 ), gap as (
     select lag(sequence, 1, 0) over (order by sequence) + 1 as first, sequence - 1 as last from seen
 )
 select first, last, sum(last - first + 1) over ()::bigint as missing
 from gap where first <= last order by first limit {MAX_GAPS}
 """  # noqa: S608  # a constant statement
-_STORED: Final = """
-select count(*) from unnest($3::text[]) as wanted (entity)
-join events e on e.entity = wanted.entity and e.project = $1 and event_source(e.source, e.entity) = $2
+# Without those that were removed by their type and are here again, as their day was restored.
+_KNOWN_EVENTS: Final = """
+with removed as (
+    select sum(events) as events, range_agg(sequences) as sequences from event_summaries
+    where entity = any($3::text[]) and project = $1 and source = $2
+)
+select (count(e.id) filter (where coalesce(not e.sequence::bigint <@ r.sequences, true))
+    + coalesce(max(r.events), 0))::bigint
+from removed r left join (
+    select e.id, e.sequence from unnest($3::text[]) as wanted (entity)
+    join events e on e.entity = wanted.entity and e.project = $1 and event_source(e.source, e.entity) = $2
+) e on true
 """
 # A sandbox that never published has nothing to close, unless the spawner found events that it could not publish. One
 # that was recovered later has its closing event, and is no longer among them.
@@ -112,12 +126,12 @@ class Snapshot:
     """Whether anything is stored of what was requested."""
 
 
-async def audit_events(database: Database, bus: Bus, request: AskAudit, project: str) -> Audit:
+async def audit_events(database: Database, bus: Bus, request: AskAudit, project: str, task_days: int = 0) -> Audit:
     """Whether all that was published is stored. `unstored` and `dead` are of the whole herd: the streams are shared.
 
     The stream is read before the database. So what was in the stream and not stored counts as unstored, and a gap is
-    missing only if it is still there afterwards. Raises `ContractError` when one of the two is unavailable, and
-    (`not_found`) for a sandbox of which nothing is stored.
+    missing only if it is still there afterwards. `task_days` is how long ended tasks stay; 0: forever. Raises
+    `ContractError` when one of the two is unavailable, and (`not_found`) for a sandbox of which nothing is stored.
     """
     unstored = await count_unstored(bus)
     snapshot = await read_snapshot(database, request, project)
@@ -125,7 +139,7 @@ async def audit_events(database: Database, bus: Bus, request: AskAudit, project:
         # Batches are stored concurrently, so that a later one may be visible before an earlier one.
         snapshot = await read_snapshot(database, request, project)
     if request.sandbox and not snapshot.known:
-        raise no_such_sandbox(request.sandbox)
+        raise expired_error(request.sandbox, task_days, datetime.now(UTC)) or no_such_sandbox(request.sandbox)
     return Audit(
         sources=snapshot.sources,
         source_count=snapshot.totals["sources"],
@@ -224,7 +238,7 @@ async def _audit_source(connection: Connection, row: Any) -> SourceAudit:
 async def _find_gaps(connection: Connection, row: Any) -> tuple[list[Any], int]:
     """The gaps of a source, and how many events are missing; of a source with dropped days by its counts only."""
     of_source = row["project"], row["source"], row["entities"]
-    if await connection.fetchval(_STORED, *of_source) < row["stored"]:
+    if await connection.fetchval(_KNOWN_EVENTS, *of_source) < row["stored"]:
         return [], max(row["highest"] - row["stored"], 0)
     gaps = await connection.fetch(_GAPS, *of_source)
     return gaps, gaps[0]["missing"] if gaps else 0

@@ -1,18 +1,20 @@
 """`history`: what is dropped when, and what is held."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from event_ingest.database import Connection
+from event_ingest.ended_tasks import TASK_STATES, expires_at
 from event_ingest.history_partitions import (
+    REDUCTIONS,
     Partition,
     read_contents,
     read_not_before,
     read_partitions,
     use_indexes,
 )
-from event_ingest.history_policy import RetentionPolicy, contents_due_at, days_ahead
+from event_ingest.history_policy import RetentionPolicy, contents_due_at, days_ahead, next_reduction
 from event_ingest.queries.archive import RESTORE_COLUMNS
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
@@ -28,6 +30,7 @@ from sandherd.contracts.requests import (
     HoldReleased,
     ProjectDays,
     ReleaseHistory,
+    TypeDays,
 )
 from sandherd.contracts.requests.archive import MAX_RESTORES
 from sandherd.contracts.requests.retention import MAX_HOLDS, MAX_LISTED_DAYS
@@ -36,14 +39,18 @@ _HOLDS: Final = (
     "select project, nullif(task, '') as task, reason, held_by, held_at from history_holds order by project, task"
 )
 _PROBLEMS: Final = "select day, problem, since from history_archive_problems order by day limit $1"
+_REDUCTIONS: Final = "select day, removed, types as removed_types, reduced_at from history_reductions"
+# By an index.
+_OLDEST_TASK: Final = f"select min(state_at) from tasks where state in ({TASK_STATES})"  # noqa: S608  # our own names
 _RESTORES: Final = (
     f"select {RESTORE_COLUMNS} from history_restores "  # noqa: S608  # our own names
     "order by day, project limit $1"
 )
 _ARTIFACTS: Final = """
-select contents, bytes, waiting, lost, problem
+select contents, bytes, waiting, over_limit, lost, problem
 from (select count(*) as contents, coalesce(sum(bytes), 0)::bigint as bytes from artifact_contents) c,
-    (select count(*) filter (where not lost) as waiting, count(*) filter (where lost) as lost,
+    (select count(*) filter (where not lost) as waiting, count(*) filter (where over_limit and not lost) as over_limit,
+        count(*) filter (where lost) as lost,
         (array_agg(problem order by referred_at) filter (where not lost and problem is not null))[1] as problem
     from artifacts where stored_at is null) w
 """
@@ -72,16 +79,24 @@ async def show_status(
         partitions = (await read_partitions(connection))[:MAX_LISTED_DAYS]
         not_before = await read_not_before(connection)
         days = [await _describe(connection, one, policy, not_before) for one in partitions]
+        days = await _with_reductions(connection, days, policy)
         holds: Sequence[Any] = await connection.fetch(_HOLDS)
         problems: Sequence[Any] = await connection.fetch(_PROBLEMS, MAX_LISTED_DAYS) if archive else []
         restores: Sequence[Any] = await connection.fetch(_RESTORES, MAX_RESTORES)
+        ended_at: datetime | None = await connection.fetchval(_OLDEST_TASK)
         stored: Any = await connection.fetchrow(_ARTIFACTS) if artifacts else None
     known = {one.day for one in partitions if one.day is not None}
     return HistoryStatus(
         days=policy.days,
         project_days=[ProjectDays(project=name, days=count) for name, count in sorted(policy.project_days.items())],
+        type_days=[TypeDays(type=name, days=count) for name, count in sorted(policy.type_days.items()) if count],
+        task_days=policy.task_days,
+        next_task_at=None if ended_at is None else expires_at(ended_at, policy),
         not_before=not_before,
         next_drop_at=min((one.due_at for one in days if one.due_at is not None and not one.held), default=None),
+        next_reduction_at=min(
+            (one.next_reduction_at for one in days if one.next_reduction_at is not None and not one.held), default=None
+        ),
         bytes=sum(one.bytes for one in partitions),
         days_ahead=days_ahead(known, datetime.now(UTC).date()),
         partitions=days,
@@ -102,6 +117,21 @@ async def _describe(
     contents = await read_contents(connection, partition.day, policy)
     due = contents_due_at(partition.day, contents, policy, not_before)
     return found.model_copy(update={"due_at": due, "held": contents.held})
+
+
+async def _with_reductions(
+    connection: Connection, days: Sequence[HistoryDay], policy: RetentionPolicy
+) -> list[HistoryDay]:
+    """With what was removed from each day, and what will be."""
+    not_before = await read_not_before(connection, REDUCTIONS)
+    reduced: Mapping[Any, Any] = {row["day"]: dict(row) for row in await connection.fetch(_REDUCTIONS)}
+    found = []
+    for one in days:
+        known = reduced.get(one.day, {})
+        types: Collection[str] = known.get("removed_types", ())
+        due = None if one.day is None else next_reduction([one.day], {one.day: types}, policy, not_before)
+        found.append(one.model_copy(update={**known, "next_reduction_at": due}))
+    return found
 
 
 async def hold(connection: Connection, request: HoldHistory, project: str, _budget: int) -> HistoryHold:

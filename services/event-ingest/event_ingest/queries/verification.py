@@ -42,7 +42,8 @@ _TYPES: Final = [
 _ENTITIES: Final = """
 select entity, project from (
     (select distinct entity, project from sources
-        where ($1::text is null or project = $1) and (entity, project) > ($2, $3) order by entity, project limit $4)
+        where entity <> '' and ($1::text is null or project = $1) and (entity, project) > ($2, $3)
+        order by entity, project limit $4)
     union
     (select task, project from tasks
         where ($1::text is null or project = $1) and (task, project) > ($2, $3) order by task, project limit $4)
@@ -71,10 +72,23 @@ _EVENTS: Final = f"""
 select e.project, e.entity, e.type, event_document(e) as envelope from {_WANTED}
 join events e on e.entity = wanted.entity and e.project || '' = wanted.project where e.type = any($3)
 """  # noqa: S608  # a constant statement
+# With those that were removed by their type; if their day was restored, they are counted once.
 _COUNTED: Final = f"""
-select e.project, event_source(e.source, e.entity) as source, e.entity, count(*) as stored, max(e.sequence) as highest,
-    sum(e.sequence)::bigint as sequence_sum
-from {_WANTED} join events e on e.entity = wanted.entity and e.project || '' = wanted.project group by 1, 2, 3
+with removed as (
+    select s.project, s.source, s.entity, sum(s.events) as events, range_agg(s.sequences) as sequences,
+        sum(s.sequence_sum) as sequence_sum
+    from {_WANTED} join event_summaries s on s.entity = wanted.entity and s.project = wanted.project group by 1, 2, 3
+)
+select project, source, entity, sum(number)::bigint as stored, max(highest)::bigint as highest,
+    sum(total)::bigint as sequence_sum
+from (
+    select e.project, event_source(e.source, e.entity) as source, e.entity, count(*) as number,
+        max(e.sequence)::bigint as highest, sum(e.sequence) as total
+    from {_WANTED} join events e on e.entity = wanted.entity and e.project || '' = wanted.project
+    left join removed r on r.project = e.project and r.source = event_source(e.source, e.entity) and r.entity = e.entity
+    where coalesce(not e.sequence::bigint <@ r.sequences, true) group by 1, 2, 3
+    union all select project, source, entity, events, upper(sequences) - 1, sequence_sum from removed
+) c group by 1, 2, 3
 """  # noqa: S608  # a constant statement
 _SOURCES: Final = f"""
 select s.project, s.source, s.entity, s.stored, s.highest, s.sequence_sum

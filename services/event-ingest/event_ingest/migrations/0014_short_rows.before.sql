@@ -1,5 +1,5 @@
 -- Rows without what their other columns have: `event_ingest.short_rows` writes them once no service of the previous
--- version runs, which would misread them (`0014_short_rows.after.sql`). From here on these functions read both forms.
+-- version runs, which would misread them (`0015_short_rows.after.sql`). From here on these functions read both forms.
 create function event_source(source text, entity text) returns text
 language sql immutable parallel safe
 return case source when '' then '/sandherd/sandbox/' || entity else source end;

@@ -1,0 +1,115 @@
+"""Deletes what the tables have of tasks and sandboxes that ended long ago, and of which no event is stored.
+
+In batches, row by row: the tables are updated by the key of a name, so they have no partitions by time, and a name may
+be used again. A batch is one transaction, which batches of events wait for if they are about the same names. A source
+about other tasks and sandboxes, too, has the totals of the deleted ones under the empty name: it is complete as before.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from event_ingest.database import Connection
+from event_ingest.history_policy import RetentionPolicy
+from sandherd.contracts.errors import Code, ContractError
+from sandherd.contracts.names import created_at
+from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
+
+PORTION: Final = 100
+"""Maximum of tasks, or of sandboxes without one, that are deleted in one transaction."""
+TASK_STATES: Final = ", ".join(f"'{state.value}'" for state in sorted(TASK_ENDED))
+_SANDBOX_STATES: Final = ", ".join(f"'{state.value}'" for state in sorted(SANDBOX_ENDED))
+# `r` is a row with project and name, `before` when it must have ended.
+_IS_OVER: Final = """
+    r.state_at < $4 and r.state_at < case when own.project is null then $3::timestamptz else own.before end
+"""
+_NOTHING_STORED: Final = """
+    not exists (select from events e where e.entity = {name} and e.project || '' = r.project)
+    and not exists (select from event_summaries e where e.entity = {name} and e.project = r.project)
+"""
+_OWN: Final = "left join unnest($1::text[], $2::timestamptz[]) as own (project, before) using (project)"
+_TASKS: Final = f"""
+select r.project, r.task, null as sandbox from tasks r {_OWN}
+where r.state in ({TASK_STATES}) and {_IS_OVER} and {_NOTHING_STORED.format(name="r.task")}
+    and not exists (select from history_holds h where h.project = r.project and h.task in ('', r.task))
+    and not exists (select from sandboxes b where b.project = r.project and b.task = r.task and (
+        coalesce(b.state, '') not in ({_SANDBOX_STATES}) or not ({_NOTHING_STORED.format(name="b.sandbox")})))
+order by r.state_at limit $5
+"""  # noqa: S608  # our own names
+_SANDBOXES: Final = f"""
+select r.project, null as task, r.sandbox from sandboxes r {_OWN}
+where r.state in ({_SANDBOX_STATES}) and {_IS_OVER} and {_NOTHING_STORED.format(name="r.sandbox")}
+    and not exists (select from history_holds h where h.project = r.project and h.task in ('', r.task))
+    and not exists (select from tasks t where t.project = r.project and t.task = r.task)
+order by r.state_at limit $5
+"""  # noqa: S608  # our own names
+_DELETE: Final = """
+with expired as materialized ({expired}), boxes as materialized (
+    select b.project, b.sandbox from sandboxes b join expired x on b.project = x.project
+        and (b.task = x.task or b.sandbox = x.sandbox)
+), named (project, name) as materialized (
+    select project, task from expired where task is not null union select project, sandbox from boxes
+), totals as (
+    delete from sources s using named n where s.project = n.project and s.entity = n.name returning s.*
+), moved as (
+    insert into sources as s
+    select project, source, '', sum(stored), max(highest), sum(sequence_sum), max(closing), max(last_at),
+        sum(heartbeats), min(first_heartbeat), max(last_heartbeat)
+    from totals where exists (
+        select from sources o where o.project = totals.project and o.source = totals.source
+            and not exists (select from named n where n.project = o.project and n.name = o.entity))
+    group by project, source order by project, source
+    on conflict (project, source, entity) do update set
+        stored = s.stored + excluded.stored, highest = greatest(s.highest, excluded.highest),
+        sequence_sum = s.sequence_sum + excluded.sequence_sum, closing = greatest(s.closing, excluded.closing),
+        last_at = greatest(s.last_at, excluded.last_at), heartbeats = s.heartbeats + excluded.heartbeats
+), deleted_messages as (
+    delete from messages m using boxes b where m.project = b.project and m.sandbox = b.sandbox
+), deleted_approvals as (
+    delete from approvals a using boxes b where a.project = b.project and a.sandbox = b.sandbox
+), deleted_sandboxes as (
+    delete from sandboxes d using boxes b where d.project = b.project and d.sandbox = b.sandbox
+), deleted_tasks as (
+    delete from tasks t using expired x where t.project = x.project and t.task = x.task
+)
+select count(*) from expired
+"""
+
+
+async def delete_ended(connection: Connection, policy: RetentionPolicy, now: datetime) -> int:
+    """Delete a batch; returns the number of tasks, and of sandboxes without one. There are more if it is not 0."""
+    own = {project: _before(policy, days, now) for project, days in policy.project_days.items()}
+    general = _before(policy, policy.days, now)
+    limits = [limit for limit in (*own.values(), general) if limit is not None]
+    if not limits:
+        return 0
+    values = list(own), list(own.values()), general, max(limits), PORTION
+    async with connection.transaction():
+        await connection.execute("set local lock_timeout = '1s'")
+        await connection.execute("lock table history_holds in share mode")
+        tasks: int = await connection.fetchval(_DELETE.format(expired=_TASKS), *values)
+        sandboxes: int = await connection.fetchval(_DELETE.format(expired=_SANDBOXES), *values)
+    return tasks + sandboxes
+
+
+def _before(policy: RetentionPolicy, days: int, now: datetime) -> datetime | None:
+    """When a task of a project whose events stay for this many days must have ended; None: tasks stay, as events do."""
+    return now - timedelta(days=max(policy.task_days, days)) if days and policy.task_days else None
+
+
+def expires_at(ended_at: datetime, policy: RetentionPolicy) -> datetime | None:
+    """When a task that ended then is old enough, in a project without a retention of its own; None: never."""
+    days = max(policy.task_days, policy.days)
+    return ended_at + timedelta(days=days) if policy.task_days and policy.days else None
+
+
+def expired_error(name: str, task_days: int, now: datetime) -> ContractError | None:
+    """The error for a name of which nothing is stored, if it is older than ended tasks stay, by the time in it."""
+    at = created_at(name)
+    if not task_days or at is None or at > now - timedelta(days=task_days):
+        return None
+    return ContractError(
+        Code.NOT_FOUND,
+        f"nothing is stored of {name}: it was created on {at:%Y-%m-%d}, and has expired, if it existed",
+        field="sandbox",
+        remedy=f"what is stored of tasks is deleted {task_days} days after they ended (SANDHERD_HISTORY_TASK_DAYS)",
+    )

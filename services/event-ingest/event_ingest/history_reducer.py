@@ -1,0 +1,170 @@
+"""Finds the days with events that have a shorter retention than their day, and reduces them, one after the other.
+
+Then it deletes ended tasks of which no event is stored any more.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping
+from datetime import UTC, date, datetime
+from typing import Any, Final
+
+import asyncpg
+
+from event_ingest.archive.history_archive import HistoryArchive
+from event_ingest.database import Connection, Database, classify_error
+from event_ingest.ended_tasks import delete_ended
+from event_ingest.history_partitions import (
+    REDUCTIONS,
+    read_contents,
+    read_not_before,
+    read_partitions,
+    use_indexes,
+)
+from event_ingest.history_policy import (
+    Expired,
+    RetentionPolicy,
+    expired_projects,
+    expired_types,
+    may_be_due,
+    may_be_reduced,
+    next_reduction,
+)
+from event_ingest.history_reduction import LATE, DayReduction, Reduction, reduce_day
+from event_ingest.history_reduction_statements import type_list
+from event_ingest.schema import partition_name
+from sandherd.telemetry import logs
+from sandherd.telemetry.meters import Meters
+
+_CHECK_SECONDS: Final = 600.0
+_REDUCED: Final = "select day, types from history_reductions"
+# The index of what is not to be in a reduced day is empty, but for events that were stored afterwards.
+_LATE_EVENTS: Final = f"""
+select id from (
+    (select id from {{part}} where type in ({{types}}) limit {LATE + 1})
+    union (select id from {{part}} where project = any($1::text[]) limit {LATE + 1})
+) as late limit {LATE + 1}
+"""  # noqa: S608  # constant numbers
+_log: Final = logs.get("retention")
+
+
+async def find_reductions(
+    connection: Connection, days: Collection[date], policy: RetentionPolicy, now: datetime
+) -> list[DayReduction]:
+    """What is to be removed now, of the oldest day first."""
+    not_before = await read_not_before(connection, REDUCTIONS)
+    reduced = await read_reduced(connection)
+    found = []
+    async with connection.transaction(readonly=True):
+        await use_indexes(connection)
+        for day in sorted(days):
+            if not (types := expired_types(day, policy, not_before, now)) and not (
+                policy.varies and may_be_due(day, policy, not_before, now)
+            ):
+                continue
+            contents = await read_contents(connection, day, policy)
+            expired = Expired(types, expired_projects(day, contents, policy, not_before, now))
+            if expired and may_be_reduced(contents, now):
+                found += await _reductions(connection, day, expired, reduced.get(day))
+    return found
+
+
+async def read_reduced(connection: Connection) -> dict[date, frozenset[str]]:
+    """The days that were reduced, with the types that were removed from them."""
+    rows: list[Any] = await connection.fetch(_REDUCED)
+    return {row["day"]: frozenset(row["types"]) for row in rows}
+
+
+async def _reductions(
+    connection: Connection, day: date, expired: Expired, reduced: Collection[str] | None
+) -> list[DayReduction]:
+    """What is to be removed from a day, from which these types were removed before: nothing, a few events, or all."""
+    if reduced is None or not expired.types <= set(reduced):
+        return [DayReduction(day, expired)]
+    statement = _LATE_EVENTS.format(part=partition_name(day), types=type_list(expired.types) or "null")
+    late = await connection.fetch(statement, sorted(expired.projects))
+    if not late:
+        return []
+    return [DayReduction(day, expired, tuple(row["id"] for row in late) if len(late) <= LATE else ())]
+
+
+class HistoryReducer:
+    """Reduces what is due every ten minutes; in every replica, of which one reduces at a time."""
+
+    def __init__(
+        self, database: Database, meters: Meters, policy: RetentionPolicy, archive: HistoryArchive | None = None
+    ) -> None:
+        """Without an archive, what is removed is gone."""
+        self._database = database
+        self._meters = meters
+        self._policy = policy
+        self._archive = archive
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        while True:
+            if await self._database.wait_available(_CHECK_SECONDS):
+                await self._try()
+                await asyncio.sleep(_CHECK_SECONDS)
+
+    async def _try(self) -> None:
+        try:
+            async with self._database.maintaining() as connection:
+                await self.run_once(connection, datetime.now(UTC))
+        except Exception as error:  # narrowed by `classify_error`; others are raised again
+            if classify_error(error) is None and not isinstance(error, asyncpg.PostgresError):
+                raise
+            _log.warning("retention failed, retrying", error=str(error)[:200])
+
+    async def run_once(self, connection: Connection, now: datetime) -> None:
+        """Reduce what is due. A clock ahead of the database's reduces nothing early."""
+        now = min(now, await connection.fetchval("select now()"))
+        days = {one.day for one in await read_partitions(connection) if one.day is not None}
+        found = await find_reductions(connection, days, self._policy, now)
+        if self._archive is not None:
+            self._archive.reducing = frozenset(one.day for one in found)
+        for one in found:
+            began = time.monotonic()
+            await self._reduce(connection, one, now)
+            await asyncio.sleep(min(time.monotonic() - began, _CHECK_SECONDS))  # half of the time is for others
+        await self._delete_ended(connection, now)
+        self._measure(days, await read_reduced(connection), await read_not_before(connection, REDUCTIONS), now)
+
+    async def _delete_ended(self, connection: Connection, now: datetime) -> None:
+        tasks = 0
+        while deleted := await delete_ended(connection, self._policy, now):
+            tasks += deleted
+            await asyncio.sleep(0.1)  # batches go first
+        if tasks:
+            self._meters.count("sandherd_history_tasks_deleted_total", tasks)
+            _log.info("ended tasks deleted", tasks=tasks)
+
+    async def _reduce(self, connection: Connection, wanted: DayReduction, now: datetime) -> None:
+        archived = None if self._archive is None else await self._archive.cover(connection, wanted.day)
+        if self._archive is not None and archived is None:
+            return
+        try:
+            done = await reduce_day(connection, wanted, now, archived)
+        except asyncpg.PostgresError as error:
+            if connection.is_closed() or isinstance(error, asyncpg.InsufficientResourcesError):
+                raise
+            await connection.execute("rollback")  # one day must not keep the others from being reduced
+            _log.warning("day of the history not reduced, retrying", first=wanted.day.isoformat(), error=str(error))
+            return
+        finally:
+            if self._archive is not None:
+                self._archive.discard(wanted.day)
+        if done is Reduction.REDUCED:
+            self._meters.count("sandherd_history_days_reduced_total")
+            _log.info("day of the history reduced", first=wanted.day.isoformat())
+        elif done is not Reduction.NEEDED:
+            _log.warning("day of the history not reduced, retrying", first=wanted.day.isoformat())
+
+    def _measure(
+        self, days: Collection[date], reduced: Mapping[date, Collection[str]], not_before: datetime, now: datetime
+    ) -> None:
+        due = next_reduction(days, reduced, self._policy, not_before)
+        if due is None:
+            self._meters.hide("sandherd_history_next_reduction_seconds")
+        else:
+            self._meters.set("sandherd_history_next_reduction_seconds", (due - now).total_seconds())
