@@ -23,7 +23,7 @@ RETRY_DELAY: Final = 1.0
 MILESTONES: Final = frozenset(name for name, model in EVENTS.items() if model.milestone)
 """The events whose storing is traced: a span for each event would cost more than storing it."""
 _PARSED_AT_ONCE: Final = 500
-"""After so many events of a batch, requests and health checks may run."""
+"""Number of events of a batch after which requests and health checks may run."""
 _log: Final = logs.get("ingest")
 
 
