@@ -130,7 +130,7 @@ async def test_projects_of_a_reader_are_replaced_and_a_dropped_one_sees_nothing(
         by_server = await owner.fetchval("select rolpassword from pg_authid where rolname = $1", reader)
         assert by_server == scram_verifier(PASSWORD, b64decode(by_server.split(":")[1].split("$")[0]))
         await drop_reader(owner, reader)
-        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)):
             await session.fetchval("select count(*) from tasks")
         assert not await owner.fetchval("select exists (select from pg_roles where rolname = $1)", reader)
 
