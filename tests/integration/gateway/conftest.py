@@ -18,9 +18,6 @@ from sandherd.stack.broker import Broker
 from sandherd.telemetry import logs
 from tests.integration.operating.herds import running
 from tests.polling import eventually
-from tests.shared_broker import herd
-
-__all__ = ["herd"]
 
 PROJECT = "p1"
 OTHER = "p2"

@@ -27,8 +27,6 @@ from sandherd.telemetry import logs
 from tests.integration.gateway.conftest import OTHER, PROJECT, Api, herd_context
 from tests.polling import eventually
 
-pytestmark = pytest.mark.own_broker
-
 P = Principal
 LETTERS = "/api/v1/dead-letters"
 SANDBOX = "sbx-1"

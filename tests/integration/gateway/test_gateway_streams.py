@@ -101,7 +101,6 @@ async def numbers(messages: Messages, last: int) -> list[int]:
     return found
 
 
-@pytest.mark.own_broker
 async def test_restarts_lose_and_double_nothing(
     herd: Broker, http: aiohttp.ClientSession, port_file: Path, talker: Talker
 ) -> None:
