@@ -31,7 +31,9 @@ from tests.left_out_tests import mark_left_out
 from tests.preloaded_cli import preloaded_sandherd
 from tests.run_lifetime import Lifetime, begin
 from tests.run_reports import CpuAccounting, RunReports
-from tests.shared_broker import own_broker
+from tests.shared_broker import own_broker, shared_broker
+
+__all__ = ["shared_broker"]
 
 TEMPLATE = "template_history"
 BROKER_PORTS = range(12_000, 20_000)

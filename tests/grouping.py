@@ -1,8 +1,8 @@
 """Which tests go to one process, and which begin first, where many processes run tests at once.
 
-Tests that share something large (a stack, an engine) go to one process, and so do the many short tests of a file of
-unit tests: to hand out each of thousands alone costs more than to run it. What takes longest begins first: begun last,
-it would run alone at the end of the run, beside idle processes.
+Tests that share something large (a stack, an engine, libraries that take seconds to import) go to one process, and so
+do the many short tests of a file of unit tests: to hand out each of thousands alone costs more than to run it. What
+takes longest begins first: begun last, it would run alone at the end of the run, beside idle processes.
 
 `xdist_group` should do that, but xdist 3.8 writes the group into a field that pytest 9.2 has no more: marks do nothing,
 and each process would start a stack of its own.
@@ -35,6 +35,7 @@ GROUPS: Final = (
     ("damage", re.compile(r"tests/integration/stack/test_stack_damage")),
     ("logs", re.compile(r"tests/integration/stack/test_service_logs")),
     ("plugins", re.compile(r"tests/integration/spawner/test_spawner_plugins")),
+    ("assessor", re.compile(r"tests/integration/monitor/test_monitor_assess")),
     ("house", re.compile(r"tests/unit/house/")),
 )
 """By name, and by how a test is called; the many others go wherever there is room."""

@@ -5,6 +5,10 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+ELSEWHERE: Final = "store-is-elsewhere"
+"""A file in the home of a broker whose server has its files in another folder: a search there would find nothing."""
 
 
 def contents_below(*folders: Path) -> dict[Path, bytes]:
@@ -12,6 +16,7 @@ def contents_below(*folders: Path) -> dict[Path, bytes]:
 
     Raises `OSError` for whatever can't be read for another reason: a search must not pass for lack of permission.
     """
+    assert not any((folder / ELSEWHERE).exists() for folder in folders), "a shared broker: mark this test `own_broker`"
     found = {}
     for path in _regular_files(*folders):
         try:

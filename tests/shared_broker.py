@@ -1,10 +1,13 @@
 """One broker for many tests of a process, emptied between them: to start one is most of what a short test costs.
 
-Each test has a home of its own, with the same keys. A test that ends the server, changes what is provisioned, or
-revokes a user's credential is marked `own_broker`. A `conftest.py` that imports `herd` and `shared_broker` has them.
+Each test has a home of its own, with the same keys. A `conftest.py` that imports `herd` has them. A changed limit of a
+stream is set back. Marked `own_broker` is a test that ends the server, searches its files, creates or deletes a stream
+or its provisioned consumer, revokes a user's credential, counts a stream's sequence numbers from 1, or publishes with a
+fixed message id: an emptied stream still knows the ids of the last minutes, and the message would be a duplicate.
 """
 
 import asyncio
+import json
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -17,6 +20,7 @@ from nats.js import JetStreamContext
 
 from sandherd.stack.broker import Broker
 from sandherd.stack.nats import NatsServer
+from tests.live_files import ELSEWHERE
 from tests.run_reports import SERVERS
 
 _STORE: Final = "nats"
@@ -67,6 +71,7 @@ class SharedBroker:
         shutil.copytree(provisioned, self._home, dirs_exist_ok=True)
         self._broker = Broker(self._home)
         self._provisioned: dict[str, tuple[dict[str, Any], frozenset[str]]] = {}
+        self._last = "no test"
 
     async def start(self) -> Self:
         """Start it."""
@@ -86,12 +91,14 @@ class SharedBroker:
         shutil.rmtree(self._home, ignore_errors=True)
 
     @asynccontextmanager
-    async def view(self) -> AsyncIterator[Broker]:
+    async def view(self, test: str) -> AsyncIterator[Broker]:
         """The broker for one test, with nothing in it."""
         home = Path(tempfile.mkdtemp(prefix="herd-"))
         try:
             shutil.copytree(self._home, home, dirs_exist_ok=True, ignore=shutil.ignore_patterns(_STORE, "logs"))
+            (home / ELSEWHERE).touch()
             await self._empty()
+            self._last = test
             yield _View(home, self._broker.url)
         finally:
             shutil.rmtree(home, ignore_errors=True)
@@ -100,17 +107,19 @@ class SharedBroker:
         """Remove what an earlier test has left: messages and consumers."""
         async with self._broker.provisioner() as jetstream:
             found = await _streams(jetstream)
-            assert {stream["config"]["name"]: stream["config"] for stream in found} == {
-                name: config for name, (config, _) in self._provisioned.items()
-            }, "a test has changed the streams: mark it `own_broker`"
+            assert {stream["config"]["name"] for stream in found} == self._provisioned.keys(), (
+                f"{self._last} has created or deleted a stream: mark it `own_broker`"
+            )
             await asyncio.gather(*(self._empty_stream(jetstream, stream) for stream in found))
 
     async def _empty_stream(self, jetstream: JetStreamContext, stream: dict[str, Any]) -> None:
         name = stream["config"]["name"]
-        _, consumers = self._provisioned[name]
+        config, consumers = self._provisioned[name]
+        if stream["config"] != config:  # a limit that a test has set, in order to reach it
+            await jetstream._api_request(f"$JS.API.STREAM.UPDATE.{name}", json.dumps(config).encode())
         if stream["state"]["consumer_count"] != len(consumers):
             present = await _consumers(jetstream, name)
-            assert present >= consumers, "a test has deleted a consumer: mark it `own_broker`"
+            assert present >= consumers, f"{self._last} has deleted a consumer: mark it `own_broker`"
             for consumer in present - consumers:
                 await jetstream.delete_consumer(name, consumer)
         if stream["state"]["messages"]:
@@ -139,5 +148,5 @@ def shared_broker(provisioned: Path) -> Iterator[SharedBroker]:
 async def herd(request: pytest.FixtureRequest, provisioned: Path, shared_broker: SharedBroker) -> AsyncIterator[Broker]:
     """As `tests/conftest.py` has it; the server is shared, unless the test is marked `own_broker`."""
     marked = request.node.get_closest_marker("own_broker") is not None
-    async with own_broker(provisioned) if marked else shared_broker.view() as broker:
+    async with own_broker(provisioned) if marked else shared_broker.view(request.node.nodeid) as broker:
         yield broker

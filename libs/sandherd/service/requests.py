@@ -1,7 +1,9 @@
 """Replying to requests: FastStream receives them, and every requester gets a reply, be it a typed refusal."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -59,6 +61,28 @@ async def _decoded(message: NatsMessage) -> NatsMessage:
     return message
 
 
+class _NoRecorder:
+    """In place of the mock of a subscriber."""
+
+
+@contextmanager
+def _without_mocks() -> Iterator[None]:
+    """Create subscribers without mocks, which only FastStream's test brokers call: a third of a service's start.
+
+    No effect if a later FastStream has its mocks elsewhere.
+    """
+    recorders: Any = sys.modules.get("faststream._internal.testing.calls")
+    usual = getattr(recorders, "MagicMock", None)
+    if usual is None:
+        yield
+        return
+    recorders.MagicMock = _NoRecorder
+    try:
+        yield
+    finally:
+        recorders.MagicMock = usual
+
+
 class HerdBroker(NatsBroker):
     """FastStream on a `Bus` connection: FastStream's own fails after 60 attempts and makes unwanted declarations."""
 
@@ -103,10 +127,11 @@ class RequestRouter:
         """
         queue = "" if by_each else self._principal
         broker = HerdBroker(bus)
-        for request_type, (handle, lane) in self._answers.items():
-            template = BY_NAME[f"request.{request_type}"].template
-            subscriber = broker.subscriber(template, queue=queue, no_reply=True, pending_msgs_limit=MAX_UNREAD)
-            subscriber(self._scheduler.receiver(lane, request_type, self._processing(request_type, handle)))
+        with _without_mocks():
+            for request_type, (handle, lane) in self._answers.items():
+                template = BY_NAME[f"request.{request_type}"].template
+                subscriber = broker.subscriber(template, queue=queue, no_reply=True, pending_msgs_limit=MAX_UNREAD)
+                subscriber(self._scheduler.receiver(lane, request_type, self._processing(request_type, handle)))
         return broker
 
     async def close(self) -> None:

@@ -50,9 +50,9 @@ from spawner.main import compose as compose_spawner
 from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 from tests.models.ports import endpoints
 from tests.patience import PATIENCE
-from tests.shared_broker import herd, shared_broker
+from tests.shared_broker import herd
 
-__all__ = ["herd", "shared_broker"]
+__all__ = ["herd"]
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 TASK, SANDBOX, LIFE = "task-one", "sbx-one", "0"

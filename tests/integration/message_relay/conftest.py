@@ -32,6 +32,9 @@ from spawner.main import compose as compose_spawner
 from tests.integration.message_relay.webhook_endpoint import Endpoint
 from tests.integration.message_relay.webhook_herd import HOST, context_of
 from tests.patience import PATIENCE
+from tests.shared_broker import herd
+
+__all__ = ["herd"]
 
 PROJECT = "default"
 CommandT = TypeVar("CommandT", bound=Command)
@@ -302,8 +305,9 @@ class World:
         assert not wrong
 
     async def _relayed_in_stream(self) -> list[dict[str, Any]]:
-        last = (await self.reader.js.stream_info("EVENTS")).state.last_seq
-        stored = [await self.reader.js.get_msg("EVENTS", number) for number in range(1, last + 1)]
+        state = (await self.reader.js.stream_info("EVENTS")).state
+        numbers = range(state.first_seq, state.last_seq + 1)
+        stored = [await self.reader.js.get_msg("EVENTS", number) for number in numbers]
         events = [json.loads(message.data or b"{}") for message in stored]
         return [event for event in events if "message-relay" in event.get("source", "")]
 

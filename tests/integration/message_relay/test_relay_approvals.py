@@ -257,6 +257,7 @@ async def test_approval_with_an_invalid_name_goes_to_dead(world: World, name: st
     assert world.approvals.keys() == {"a1"}
 
 
+@pytest.mark.own_broker
 async def test_approval_cannot_be_forged_by_a_message(world: World) -> None:
     """`send_message` of the type approval is no command: it goes to DEAD, and no worker gets it."""
     await world.record("sbx-1")
@@ -271,6 +272,7 @@ async def test_approval_cannot_be_forged_by_a_message(world: World) -> None:
     assert worker.heard == ["next"]
 
 
+@pytest.mark.own_broker
 @pytest.mark.faults
 async def test_decision_survives_restarts_of_relay_and_broker(world: World) -> None:
     """Decided while no relay runs; the broker is killed with the decision in the inbox: it still arrives."""

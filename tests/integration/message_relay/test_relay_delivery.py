@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from message_relay.inbox import Inbox
 from sandherd.backoff import Backoff
 from sandherd.bus.consumers.consumer import Delivery, dead_headers
@@ -179,6 +181,7 @@ async def test_repeated_message_id_is_one_message(world: World) -> None:
         assert [event["sequence"] for event in (await world.stored())[message]] == [1, 2, 3]
 
 
+@pytest.mark.own_broker
 async def test_record_with_an_invalid_name_blocks_no_message(world: World) -> None:
     """A name `*`, which the broker stores like any other token, is ignored, and messages of others are delivered."""
     await world.record("sbx-1")
@@ -191,6 +194,7 @@ async def test_record_with_an_invalid_name_blocks_no_message(world: World) -> No
         assert worker.heard == ["hello"]
 
 
+@pytest.mark.own_broker
 async def test_invalid_command_goes_to_dead_and_others_are_delivered(world: World) -> None:
     """Wrong JSON, a wrong field, an unknown field: each is stored in DEAD with its reason."""
     await world.record("sbx-1")
@@ -204,6 +208,7 @@ async def test_invalid_command_goes_to_dead_and_others_are_delivered(world: Worl
         assert await world.dead(3) == 3
 
 
+@pytest.mark.own_broker
 async def test_inbox_entry_of_another_version_blocks_no_other(world: World) -> None:
     """The entry goes to DEAD; the next is delivered."""
     await world.record("sbx-1")
@@ -241,6 +246,7 @@ async def test_idle_inbox_needs_no_consumer_and_no_subscription(world: World) ->
             assert await Inbox(bus).waiting_sandboxes() == []
 
 
+@pytest.mark.own_broker
 async def test_requeued_dead_letter_is_handled_and_leaves_dead(world: World) -> None:
     """One that can be handled now arrives and is gone from DEAD; one that can't stays, with the reason."""
     await world.record("sbx-1")

@@ -141,6 +141,7 @@ async def test_messages_to_a_projects_sandboxes_are_limited(world: World) -> Non
     assert "project" in event["data"]["reason"]
 
 
+@pytest.mark.own_broker
 async def test_invalid_messages_of_a_sandbox_are_counted_and_not_stored(world: World) -> None:
     """Of 300 a few are stored as dead letters; another's message is delivered meanwhile."""
     for sandbox in ("sbx-mad", "sbx-1"):
@@ -166,6 +167,7 @@ async def test_invalid_messages_of_a_sandbox_are_counted_and_not_stored(world: W
     assert worker.heard == ["hello"]
 
 
+@pytest.mark.own_broker
 async def test_large_commands_do_not_displace_dead_letters_of_others(world: World) -> None:
     """Of bad commands that name another sandbox each, a project has at most 1 MiB stored, then excerpts."""
     await world.record("sbx-1")

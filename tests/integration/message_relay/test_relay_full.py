@@ -53,6 +53,7 @@ async def test_inbox_accepts_messages_again_after_deliveries(small: World) -> No
     assert worker.heard == [*(str(number) for number in range(FEW)), "later"]
 
 
+@pytest.mark.own_broker
 async def test_repeated_message_to_a_full_inbox_is_a_duplicate(small: World) -> None:
     """For a full subject, the broker distinguishes a repetition from a new message: only the new one is refused."""
     subject = INBOX.fill(project="default", sandbox="sbx-1")

@@ -5,11 +5,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from message_relay.approval import digest_of
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.names import DerivedIds, derived_uuid
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
+
+pytestmark = pytest.mark.own_broker
 
 World = Any
 PROJECT = "default"

@@ -168,6 +168,7 @@ async def test_relay_killed_during_a_stream_of_messages_loses_none(world: World)
         assert [event["type"] for event in events[message]] == DELIVERED
 
 
+@pytest.mark.own_broker
 @pytest.mark.faults
 async def test_broker_killed_during_delivery_loses_no_message(world: World) -> None:
     """After SIGKILL of nats-server with pending messages, each arrives once."""

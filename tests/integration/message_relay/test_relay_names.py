@@ -298,6 +298,7 @@ async def test_message_of_an_agent_that_is_published_again_is_one(world: World) 
     world.check_sequences(await world.relayed())
 
 
+@pytest.mark.own_broker
 async def test_message_that_an_earlier_version_stored_is_delivered_once(world: World) -> None:
     """It has no claim; its command is redelivered by the broker to this version."""
     await world.record("sbx-1")

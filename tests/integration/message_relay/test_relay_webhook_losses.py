@@ -139,6 +139,7 @@ async def _shown(herd: Broker, capfd: Any) -> Any:
     return json.loads(capfd.readouterr().out)
 
 
+@pytest.mark.own_broker
 async def test_project_without_events_misses_nothing(herd: Broker) -> None:
     """What the stream drops of other projects is not counted, once it was read up to there without finding an event."""
     record = WebhookRecord(

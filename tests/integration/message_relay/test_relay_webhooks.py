@@ -180,6 +180,7 @@ async def test_unsafe_urls_are_refused(herd: Broker, user: Herd, url: str) -> No
         }
 
 
+@pytest.mark.own_broker
 async def test_secret_is_stored_encrypted_rotated_and_erased(
     herd: Broker, user: Herd, endpoint: Endpoint, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -234,6 +235,7 @@ async def test_webhooks_belong_to_their_project(herd: Broker, user: Herd, endpoi
         assert not endpoint.ids["theirs"]
 
 
+@pytest.mark.own_broker
 async def test_broker_killed_meanwhile_loses_nothing(herd: Broker, user: Herd, endpoint: Endpoint) -> None:
     """Delivery continues behind what was handled after the broker was killed and started again."""
     async with relay_of(herd).running(), workers(herd) as publish:

@@ -22,6 +22,9 @@ from sandherd.contracts.subjects import DELIVER, Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from tests.patience import PATIENCE
+from tests.shared_broker import herd
+
+__all__ = ["herd"]
 
 PROJECT = "default"
 DEAD_AFTER = 4.0

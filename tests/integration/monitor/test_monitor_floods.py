@@ -6,6 +6,8 @@ not, and reaching it ends that sandbox and no other.
 
 from typing import Any
 
+import pytest
+
 from sandherd.contracts.subjects import Principal
 
 World = Any
@@ -26,6 +28,7 @@ async def test_flooding_sandbox_is_ended_and_no_other(world: World) -> None:
         assert world.asked("sbx-quiet") == []
 
 
+@pytest.mark.own_broker
 async def test_sandbox_with_invalid_messages_is_ended_and_no_other(world: World) -> None:
     """A few hundred one-byte messages that are no events come with a worker's credential."""
     async with world.monitor(dead_letters_per_minute=10).running():

@@ -4,17 +4,22 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from sandherd.bus.publisher import EventPublisher
 from sandherd.contracts.commands import CancelTask, TerminateSandbox
 from sandherd.contracts.events.monitor import MonitorRuleUnmuted
 from sandherd.contracts.names import DerivedIds, derived_uuid
 from sandherd.contracts.subjects import Principal, command_subject
 
+pytestmark = pytest.mark.own_broker
+
 World = Any
 NOTHING = json.dumps({"data": {}}).encode()
 MARGIN = timedelta(milliseconds=20)
 
 
+@pytest.mark.own_broker
 async def test_client_cannot_suppress_a_command_of_the_monitor(world: World) -> None:
     """All commands are in one stream, in which the broker looks for duplicates, also of another project."""
     async with world.monitor(dead_after=1).running(), world.herd.bus(Principal.CLIENT, project="other") as other:

@@ -67,6 +67,7 @@ async def test_paused_holder_does_not_overwrite_its_successor(world: World) -> N
     assert old.position == 1
 
 
+@pytest.mark.own_broker
 async def test_incomplete_snapshot_is_skipped(world: World) -> None:
     """The stream is read from its first event instead."""
     async with world.herd.bus(Principal.MONITOR) as bus:
@@ -86,6 +87,7 @@ async def test_monitor_that_is_stopped_saves_all_that_it_has_read(world: World) 
     assert [key[1] for key in restored.live] == ["sbx-1"]
 
 
+@pytest.mark.own_broker
 async def test_watch_waits_for_an_unavailable_snapshot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lease is held and the broker is down: the watch does not end, and continues from the snapshot afterwards."""
     monkeypatch.setattr(Lease, "check", lambda _lease: None)  # the life of the lease is not the claim
@@ -111,6 +113,7 @@ async def logged(lines: list[Any], watching: "asyncio.Task[None]", **line: Any) 
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.own_broker
 async def test_stream_without_the_next_position_is_read_from_its_first(world: World) -> None:
     """Positions 1 to 5 are gone; a snapshot at 2 continues with 6."""
     for number in range(8):

@@ -121,6 +121,7 @@ async def test_second_monitor_takes_over(world: World) -> None:
     assert world.asked("sbx-1") == world.asked("sbx-2") == ["dead"]
 
 
+@pytest.mark.own_broker
 async def test_sandbox_is_not_dead_because_the_broker_was(world: World) -> None:
     """Silence counts from the broker's return, and not from before."""
     await world.born("sbx-other")
@@ -202,6 +203,7 @@ async def test_sequence_of_the_monitor_has_no_gap(world: World) -> None:
     assert len({event["source"] for event in world.of("monitor.dead_found")}) == 1
 
 
+@pytest.mark.own_broker
 async def test_invalid_event_is_only_a_sign_of_life(world: World) -> None:
     """Invalid messages on a worker's own subjects stop nothing; others are watched on."""
     await world.born("sbx-1")

@@ -9,6 +9,9 @@ from sandherd.stack.broker import Broker
 from spawner.forges.locations import ForgeKind
 from tests.integration.forges.sites import opened_site
 from tests.integration.pull_requests.world import World, opened_world
+from tests.shared_broker import herd
+
+__all__ = ["herd"]
 
 
 @pytest.fixture

@@ -10,6 +10,9 @@ import pytest
 from spawner.repositories.git import Credential, RemoteRepository
 from spawner.repositories.mirror import Mirror
 from tests.doubles.git_server import USER, GitServer, git_server
+from tests.shared_broker import herd
+
+__all__ = ["herd"]
 
 TOKEN = "ghs_16C7e42F292c6912E7710c838347Ae178B4a"
 PERSON = {

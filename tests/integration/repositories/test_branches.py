@@ -41,6 +41,8 @@ from tests.integration.spawner.conftest import Person, home
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
+pytestmark = pytest.mark.own_broker
+
 __all__ = ["home"]
 WAITS = ["/bin/sh", "-c", "until [ -e go ]; do sleep 0.05; done"]
 Make = Callable[..., Service]

@@ -32,6 +32,7 @@ from tests.integration.forges.sites import opened_site
 from tests.integration.repositories.conftest import commit, git
 from tests.integration.repositories.test_branches import WAITS, AgentsClone, person, reaches
 from tests.integration.spawner.conftest import Person, home
+from tests.live_files import ELSEWHERE
 
 __all__ = ["home", "person"]
 
@@ -237,6 +238,7 @@ def _arguments() -> Iterator[bytes]:
 
 def files_with(secrets: list[bytes], *folders: Path) -> list[Path]:
     """The files below these folders that contain one of the secrets, or have it in their path."""
+    assert not any((folder / ELSEWHERE).exists() for folder in folders), "a shared broker: mark this test `own_broker`"
     found = []
     for file in (one for folder in folders for one in folder.rglob("*")):
         try:
@@ -247,6 +249,7 @@ def files_with(secrets: list[bytes], *folders: Path) -> list[Path]:
     return found
 
 
+@pytest.mark.own_broker
 async def test_token_of_an_app_is_nowhere(
     github: GitHub, shop: ForgeRepository, app: App, place: Place, herd: Broker, person: Person, home: Path,
     tmp_path: Path,

@@ -25,10 +25,10 @@ from tests.engines.docker import IMAGE
 from tests.engines.docker import Engine as RealEngine
 from tests.engines.packages import alone
 from tests.patience import PATIENCE
-from tests.shared_broker import herd, shared_broker
+from tests.shared_broker import herd
 
 # Fixtures that are defined elsewhere.
-__all__ = ["daytona_double", "herd", "open_daytona", "open_remote", "remote_double", "shared_broker"]
+__all__ = ["daytona_double", "herd", "open_daytona", "open_remote", "remote_double"]
 PROVIDERS = ("docker", "daytona", "kubernetes", "remote")
 WAITS = 'trap "exit 0" TERM; while :; do sleep 0.1; done'
 

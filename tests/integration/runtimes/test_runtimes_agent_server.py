@@ -140,6 +140,7 @@ def _everything_logged() -> Iterator[list[str]]:
         logging.getLogger().removeHandler(keep)
 
 
+@pytest.mark.own_broker
 async def test_agent_server_is_reached_wherever_its_sandbox_is(
     kind: str, made: Made, served: Served, herd: Broker, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,6 +36,9 @@ from spawner.runtimes.process import ProcessRuntime
 from tests.integration.spawner.file_thief import Thief
 from tests.patience import PATIENCE
 from tests.polling import eventually
+from tests.shared_broker import herd
+
+__all__ = ["herd"]
 
 Open = Callable[..., Awaitable[ProcessRuntime]]
 

@@ -17,6 +17,8 @@ from sandherd.stack.broker import Broker
 from spawner.live_state import LiveState
 from tests.integration.spawner.played import access_room, make_record
 
+pytestmark = pytest.mark.own_broker
+
 P = Principal
 MIB = 1024 * 1024
 

@@ -89,6 +89,7 @@ async def served(spawner: Callable[..., Service], person: Any) -> AsyncIterator[
         yield Served(person, sandbox)
 
 
+@pytest.mark.own_broker
 @pytest.mark.long  # cheaply: test_runtimes_agent_server; its port: test_network_attacks (test_sandbox_does_not_reach…)
 async def test_agent_server_runs_and_ends_with_its_sandbox(served: Served, herd: Broker, home: Path) -> None:
     """The server responds at its URL to its key alone, which is only in the sandbox and in the reply.

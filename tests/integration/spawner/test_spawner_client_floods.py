@@ -18,6 +18,8 @@ from sandherd.stack.broker import Broker
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
+pytestmark = pytest.mark.own_broker
+
 Spawn = Callable[..., Service]
 MAD = "mad"
 """The project of the client that floods."""

@@ -206,6 +206,7 @@ async def test_excess_connections_of_a_client_revoke_its_credential(herd: Broker
         assert person.bus.reconnects == 0
 
 
+@pytest.mark.own_broker
 async def test_revoked_credential_stays_revoked(herd: Broker, spawner: Spawn) -> None:
     """After a token of the users' account without a list, as `sandherd identity push` sends, and after a restart."""
     path = herd.credentials(Principal.CLIENT, project="p1")

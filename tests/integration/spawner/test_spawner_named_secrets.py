@@ -58,6 +58,7 @@ async def ended_as(person: Any, task: str, attempt: int) -> str:
     return str((await person.eventually(look)).state)
 
 
+@pytest.mark.own_broker
 async def test_task_gets_the_secret_value_stored_at_its_start(
     spawner: Make, person: Any, herd: Broker, thief: Thief, sandherd: Callable[..., Any]
 ) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from nats.js.errors import KeyNotFoundError, NoKeysError
 
 from sandherd.client import Herd
@@ -131,6 +132,7 @@ async def test_warm_unit_survives_its_spawner(spawner: Make, person: Any) -> Non
         await emptied(person, person.home)
 
 
+@pytest.mark.own_broker
 async def test_claimed_sandbox_leaves_no_secret(spawner: Make, person: Any, herd: Broker, thief: Thief) -> None:
     """The sandbox's secrets, the task's and named ones, come at the claim. After its end no file has them."""
     named = "canary-5c0d-of-a-named-secret"

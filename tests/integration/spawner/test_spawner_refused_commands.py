@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from sandherd.contracts.commands import CancelTask, RetryTask, SubmitTask, TerminateSandbox
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.names import new_uuid
@@ -75,6 +77,7 @@ async def refusal(person: Any, sequence: int) -> dict[str, Any]:
     return data
 
 
+@pytest.mark.own_broker
 async def test_every_invalid_submission_is_refused_by_an_event(spawner: Make, person: Any) -> None:
     """With the command's id, where it has one, its sequence number, a code, and the field."""
     sent: dict[str, tuple[int, str]] = {}

@@ -42,6 +42,7 @@ async def again(person: Any, task: str, attempt: int) -> Any:
     return await person.eventually(look)
 
 
+@pytest.mark.own_broker
 async def test_expired_secrets_are_needed_again_and_files_are_retained(
     spawner: Make, person: Any, herd: Broker, thief: Thief, retry: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,8 @@ from tests.integration.spawner.conftest import Person
 from tests.integration.spawner.file_thief import CANARY, Thief, context_of, forgotten
 from tests.live_files import holding
 
+pytestmark = pytest.mark.own_broker
+
 Eventually = Callable[..., Awaitable[Any]]
 Make = Callable[..., Service]
 COMMAND = "sandherd.v1.command.spawner.submit_task.p1"

@@ -17,6 +17,8 @@ from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from tests.live_files import holding
 
+pytestmark = pytest.mark.own_broker
+
 Spawner = Callable[..., Service]
 FLOOD = "sandherd.v1.event.p1.sbx-mad.agent.message"
 

@@ -17,6 +17,8 @@ from spawner.sandboxes.record import SandboxRecord
 from tests.integration.spawner.played import access_room
 from tests.patience import PATIENCE
 
+pytestmark = pytest.mark.own_broker
+
 QUOTA = 1024 * 1024 // INLINE_BYTES
 """Pieces of the quota: each counts as a full one."""
 

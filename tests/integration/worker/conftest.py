@@ -37,9 +37,9 @@ from tests.drivers.forked_drivers import Fork, start_worker
 from tests.integration.worker.desk import Desk
 from tests.patience import PATIENCE
 from tests.polling import eventually as wait_until
-from tests.shared_broker import herd, shared_broker
+from tests.shared_broker import herd
 
-__all__ = ["herd", "shared_broker"]
+__all__ = ["herd"]
 
 PROJECT = "default"
 

@@ -2,6 +2,15 @@
 
 import subprocess
 import sys
+from typing import Any
+
+from sandherd.contracts.requests import LiveTasks
+from sandherd.contracts.subjects import Principal
+from sandherd.service.request_budget import Budget
+from sandherd.service.request_queue import RequestLane
+from sandherd.service.request_scheduler import RequestLimits
+from sandherd.service.request_spans import RequestSpans
+from sandherd.service.requests import RequestRouter
 
 HEAVY = ("aiohttp", "rich")
 PROGRAMS = (
@@ -39,6 +48,16 @@ for program in {PROGRAMS}:
     print(*(f"{{program}} loads {{name}}" for name in {HEAVY} if sys.modules.get(name)))
 """
     assert printed(asks).split("\n") == [""] * (len(PROGRAMS) + 1)
+
+
+def test_subscribers_of_requests_have_no_mocks() -> None:
+    """FastStream gives each subscriber a mock for its test brokers: classes made anew at each start of a service."""
+    unused: Any = None
+    router = RequestRouter(Principal.SPAWNER, unused, RequestLimits(10, Budget(60, 1000)), RequestSpans(0))
+    router.add(LiveTasks, unused, RequestLane.of_kind(LiveTasks.type, 1))
+    (subscriber,) = router.broker(unused).subscribers
+    recorder: Any = subscriber.calls[0].handler._recorder
+    assert not hasattr(recorder.mock, "assert_called_once")
 
 
 def test_worker_loads_no_unused_libraries() -> None:
