@@ -218,13 +218,13 @@ async def test_attempt_over_its_limit_waits_for_its_last_events(world: World) ->
         return answers.pop(0)
 
     scheduler = world.scheduler(Token(world.bus, 7))
-    scheduler._judge._settled = settled
+    scheduler._reaper._settled = settled
     world.now += timedelta(seconds=61)
     change = scheduler._changing(7)
-    assert await scheduler._judge.end_pending(change)
-    await scheduler._judge.end_overdue_attempts(change)
+    assert await scheduler._reaper.end_pending(change)
+    await scheduler._reaper.end_overdue_attempts(change)
     assert (await world.task("task-1")).state is TaskState.ASSIGNED
-    await scheduler._judge.end_overdue_attempts(change)
+    await scheduler._reaper.end_overdue_attempts(change)
     again = await world.task("task-1")
     assert (again.state, again.attempt, again.scheduled_by) == (TaskState.PENDING, 2, 7)
     assert SandboxState.REQUESTED in {view.state for view in world.live.sandbox_index.views()}
