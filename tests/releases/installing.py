@@ -7,8 +7,9 @@ in the folder, so that it is there in a sandbox as well.
 import compileall
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,8 @@ _PACKAGES: Final = Path("lib", f"python{worker_bundle.MINOR}", "site-packages")
 _OF_SERVICES: Final = {"spawner", "event_ingest", "message_relay", "monitor", "gateway"}
 _CLI: Final = ("sandherd.cli", "sandherd.client.cli")
 """Where the command is, and where it was in version 0.1."""
+_ONLY_OF_THE_RELEASE: Final = ("watchfiles", "anyio", "idna", "sniffio")
+"""What its worker needs, and today's does not."""
 _PROGRAMS: Final = {f"sandherd-{name.replace('_', '-')}": f"{name}.main" for name in sorted(_OF_SERVICES)}
 
 
@@ -32,7 +35,7 @@ def last() -> Path:
         if not place.exists():
             making = place.with_name(f"{place.name}.new")
             shutil.rmtree(making, ignore_errors=True)
-            install(making, lambda packages: _unpack(commit, packages))
+            install(making, lambda packages: _unpack(commit, packages), _ONLY_OF_THE_RELEASE)
             _add_programs(making)
             making.rename(place)
     return place / "bin" / "python"
@@ -44,8 +47,8 @@ def todays(place: Path) -> Path:
     return place / "bin" / "python"
 
 
-def install(place: Path, put: Callable[[Path], None]) -> None:
-    """Make a folder whose Python finds what `put` puts there, and what that needs."""
+def install(place: Path, put: Callable[[Path], None], more: Sequence[str] = ()) -> None:
+    """Make a folder whose Python finds what `put` puts there, and what that needs, with `more` distributions."""
     packages = place / _PACKAGES
     packages.mkdir(parents=True)
     (place / "bin").mkdir()
@@ -54,7 +57,7 @@ def install(place: Path, put: Callable[[Path], None]) -> None:
     (place / "pyvenv.cfg").write_text(f"home = {base.parent}\ninclude-system-site-packages = false\n")
     put(packages)
     compileall.compile_dir(packages, quiet=1)
-    for path, file in dict(_needed()).items():
+    for path, file in dict(_needed(more)).items():
         _link(file, packages / path)
     # Beside it, and outside of sandboxes, what services need: the folder alone, without what is installed in place.
     (packages / "others.pth").write_text(f"{Path(sys.prefix) / _PACKAGES}\n")
@@ -70,9 +73,9 @@ def _add_programs(place: Path) -> None:
         script.chmod(0o755)
 
 
-def _needed() -> Iterator[tuple[Path, Path]]:
+def _needed(more: Sequence[str]) -> Iterator[tuple[Path, Path]]:
     """What the worker needs of others, with what is compiled of that."""
-    for one in worker_bundle.needed():
+    for one in (*worker_bundle.needed(), *map(distribution, more)):
         for path, file in worker_bundle.installed(one).items():
             if file.suffix != ".pth":
                 yield Path(path), file

@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
 import pytest
 
+from event_ingest.partition_indexes import unpacked_indexes
 from sandherd.bus.connection import Bus, RefusedError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import (
@@ -74,12 +76,22 @@ async def locked(postgres: str) -> AsyncIterator[asyncpg.Connection]:
     """Meanwhile every query of the history waits. Gives a connection to count them with."""
     holding, looking = await asyncpg.connect(postgres), await asyncpg.connect(postgres)
     try:
+        await _unpacked(looking)  # an index that is built anew and this lock would wait for each other
         async with holding.transaction():
             await holding.execute(f"lock table {TABLES} in access exclusive mode")
             yield looking
     finally:
         await looking.close()
         await holding.close()
+
+
+async def _unpacked(connection: asyncpg.Connection) -> None:
+    """Wait until the service has packed the indexes of the days that are over."""
+
+    async def none() -> bool:
+        return not await unpacked_indexes(connection, datetime.now(UTC))
+
+    await eventually(none)
 
 
 async def waiting(connection: asyncpg.Connection) -> int:
