@@ -11,7 +11,7 @@ import random
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
@@ -20,6 +20,8 @@ from uuid import UUID
 import asyncpg
 
 from event_ingest.database import Database
+from event_ingest.history_policy import RetentionPolicy
+from event_ingest.history_retention import Drop, try_drop
 from event_ingest.partition_indexes import create_missing
 from event_ingest.queries.audit import read_snapshot
 from event_ingest.queries.comparison import compare_sandboxes
@@ -44,6 +46,8 @@ TEMPLATES: Final = 2000
 STORED_AFTERWARDS: Final = 20_000
 _COPIED: Final = 5000
 _BUDGET: Final = 1_000_000
+_DROP_BATCH: Final = 100
+_DROP_PAUSE: Final = 0.2
 _SIZE: Final = """
 select sum(pg_total_relation_size(inhrelid))::bigint as disk, sum(pg_relation_size(inhrelid))::bigint as heap,
     sum(pg_indexes_size(inhrelid))::bigint as indexes, (select sum(size)::bigint from events) as own
@@ -136,8 +140,31 @@ async def measure(bench: Bench, events: int, samples: int) -> dict[str, float]:
         for batch in batches:
             await store(database, batch)
         found["stored_per_s"] = STORED_AFTERWARDS / (perf_counter() - began)
+        found |= await measure_drop(database, connection, vocabulary)
         await connection.close()
     return found
+
+
+async def measure_drop(database: Database, connection: Any, vocabulary: list[str]) -> dict[str, float]:
+    """How long the slowest batch takes in ms, before the oldest day is dropped, and meanwhile."""
+    batches = batches_of(list(said_events(vocabulary, 2 * STORED_AFTERWARDS)), _DROP_BATCH)
+    half = len(batches) // 2
+    before = [await _seconds(lambda number: store(database, batches[number]), number) for number in range(half)]
+    oldest = (datetime.now(UTC) - timedelta(days=DAYS - 1)).date()
+    later = datetime.now(UTC) + timedelta(days=30)  # than the notice after a migration
+    dropping = asyncio.create_task(_drop(connection, oldest, later))
+    meanwhile = []
+    for number in range(half, len(batches)):
+        meanwhile.append(await _seconds(lambda number: store(database, batches[number]), number))
+        if dropping.done():
+            break
+    await dropping
+    return {"batch_max_ms": max(before) * 1000, "batch_max_beside_drop_ms": max(meanwhile) * 1000}
+
+
+async def _drop(connection: Any, day: date, now: datetime) -> None:
+    while await try_drop(connection, day, RetentionPolicy(1), now) is not Drop.DROPPED:
+        await asyncio.sleep(_DROP_PAUSE)
 
 
 @asynccontextmanager

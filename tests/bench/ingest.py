@@ -204,13 +204,13 @@ def _between(begun: dict[str, float], ended: dict[str, float]) -> Latency:
     return latency_of([ended[identifier] - moment for identifier, moment in begun.items()])
 
 
-def batches_of(events: list[Said]) -> list[Batch]:
-    """The rows as event-ingest makes them, in its batches."""
+def batches_of(events: list[Said], size: int = _BATCH) -> list[Batch]:
+    """The rows as event-ingest makes them, in its batches or in those of another size."""
     batches = []
     now = datetime.now(UTC)
-    for start in range(0, len(events), _BATCH):
+    for start in range(0, len(events), size):
         batch = Batch()
-        for place, said in enumerate(events[start : start + _BATCH]):
+        for place, said in enumerate(events[start : start + size]):
             batch.add(place, Delivery(said.subject, said.document, "EVENTS", start + place + 1, 1, now))
         batches.append(batch)
     return batches
