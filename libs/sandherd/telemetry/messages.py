@@ -11,16 +11,14 @@ from sandherd.telemetry.log_message import LogMessage
 from sandherd.telemetry.log_message import error as _error
 from sandherd.telemetry.log_message import info as _info
 from sandherd.telemetry.log_message import warning as _warning
+from sandherd.telemetry.spawner_messages import SPAWNER_MESSAGES
 
 _BROKER: Final = "Check the broker with `sandherd doctor`."
-_RUNTIME: Final = "Check the runtime's engine, cluster or account."
 _REPORT: Final = "Report it with the traceback: it is a defect."
-_HOST: Final = "`sandherd doctor` names what the host lacks."
 _DEAD: Final = "Inspect it with `sandherd dead list`."
 _HISTORY: Final = "Do what `sandherd history status` says."
 _ARTIFACTS: Final = "See the runbook SandherdArtifactsNotStored."
 _RENEW: Final = "Create the service's credential again with `sandherd identity init`."
-_FULL: Final = "See the runbook SandherdStreamFull."
 _DISK: Final = "Free space on the broker's disk."
 
 MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
@@ -183,167 +181,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("summary unreadable, ignored", "The sandbox of this summary is not compared with others."),
         _warning("broker not responding, rules not evaluated", "Whether workers are silent is unknown.", _BROKER),
     ),
-    "spawner": (
-        _info("lease lost to another replica", "Another replica does this part of the work."),
-        _warning("projects over budget not read, retrying", "The list that was read last is used.", _BROKER),
-        _warning("scheduling failed, retrying", "Queued tasks start later.", _BROKER),
-        _error("task not started, retrying", "One task failed to start by an unexpected error.", _REPORT),
-        _warning("checkout not prepared, retrying", "A task with a repository starts later.", _BROKER),
-        _warning(
-            "repository not available, retrying",
-            "A task with a repository starts later; `sandherd tasks get` shows why.",
-            "Check the repository's host and the credential.",
-        ),
-        _info(
-            "git proxy request not completed",
-            "The sandbox closed the connection, or the forge sent only a part of its response.",
-        ),
-        _warning(
-            "git proxy refused requests",
-            "`requests` of them since the last line; `sandbox` is the name in the request's path, or empty.",
-            "See the runbook SandherdGitProxyRefuses if it goes on.",
-        ),
-        _warning(
-            "branch not handled, retrying",
-            "Commits are added, a branch is pushed, or a pull request is opened, followed or merged, later.",
-            "Check the repository's host and the credential.",
-        ),
-        _info("credential of a forge found", "The spawner starts with it; a token that is stored later is used, too."),
-        _info(
-            "mirror initialized from that of another project",
-            "The rest is fetched from the repository (SANDHERD_SHARE_MIRRORS).",
-        ),
-        _info(
-            "mirror of another project unusable, fetching everything",
-            "All is fetched from the repository; `error` states why.",
-        ),
-        _info("mirror removed", "No live branch needed the mirror of a repository; it is fetched again when one does."),
-        _warning("mirror not repacked", "It uses more disk than it needs, until the next day."),
-        _warning("mirrors not checked, retrying", "Mirrors that are not needed stay for ten more minutes.", _BROKER),
-        _error("check of mirrors failed, retrying", "A pass over the mirrors failed by an unexpected error.", _REPORT),
-        _warning("branches not compared", "Whether a branch conflicts with others is unknown."),
-        _error("checkout preparation failed, retrying", "One checkout failed by an unexpected error.", _REPORT),
-        _error(
-            "branch step failed, retrying",
-            "One step of a branch or its pull request failed by an unexpected error.",
-            _REPORT,
-        ),
-        _warning("events of ended sandboxes not checked, retrying", "Their branches stay reserved.", _BROKER),
-        _warning("time limits not checked, retrying", "Time limits are enforced later.", _BROKER),
-        _error("dependencies of task unreadable", "The task waits.", "Cancel the task and submit it again."),
-        _info("command rejected", "A command about a sandbox; the event `sandbox.refused` has the reason."),
-        _info("late event ignored", "An event of an attempt that had ended changed nothing."),
-        _info("agent shut down", "The worker published its last event."),
-        _warning("transition refused", "An event does not apply to the record's state; the record is unchanged."),
-        _warning("event not published, stays in outbox", "The stream is full; it is retried.", _FULL),
-        _info("outbox not cleared, retrying", "Published events are still in their record."),
-        _error("record unreadable", "An invalid record is ignored.", "Restore it, or delete its key."),
-        _warning("watch failed, restarting", "The index of records is read again.", _BROKER),
-        _info("record not deleted", "It is deleted at the next sweep."),
-        _warning("encryption key not erased, retrying", "The key of a deleted secret still exists.", _BROKER),
-        _info("unused encryption key erased", "No record referred to the key."),
-        _warning("warm sandbox ended", "A sandbox of the pool ended before it was used.", _RUNTIME),
-        _warning("warm sandbox not started", "The pool has fewer sandboxes than configured.", _RUNTIME),
-        _info("scheduled task started", "A schedule was due, or was triggered."),
-        _warning(
-            "scheduled task not started",
-            "A due time was skipped or missed, or the task was refused.",
-            "See `sandherd schedules show`.",
-        ),
-        _warning("schedules not evaluated, retrying", "Tasks of schedules start later.", _BROKER),
-        _error("schedule not evaluated, retrying", "One schedule failed by an unexpected error.", _REPORT),
-        _warning("pool not filled, retrying", "The pool has fewer sandboxes than configured.", _BROKER),
-        _warning("sandbox not created, retrying", "The runtime refused for now; the spawner retries.", _RUNTIME),
-        _error("sandbox not created", "The runtime refused; the attempt has failed.", _RUNTIME),
-        _warning("recovering sandbox", "A worker ended before it had published all events; another one is started."),
-        _warning("sandbox lost", "A sandbox no longer exists; its task is retried if its policy allows."),
-        _error(
-            "sandbox ended with undelivered events",
-            "It is quarantined, and retried.",
-            _RUNTIME,
-        ),
-        _error("sandbox unchanged after a step, retrying", "The runtime did not do what it confirmed.", _RUNTIME),
-        _warning("sandbox not reconciled, retrying at next sweep", "The runtime or the broker failed.", _RUNTIME),
-        _error("sandbox not reconciled", "An unexpected error; retried at the next sweep.", _REPORT),
-        _warning("sweep not completed, retrying", "The next one repeats it.", _BROKER),
-        _warning("sweep step failed, retrying at next sweep", "The runtime or the broker failed.", _RUNTIME),
-        _error("sweep step failed", "An unexpected error; retried at the next sweep.", _REPORT),
-        LogMessage("debug", "task purged", "The record of an ended task was deleted after its retention."),
-        LogMessage("debug", "sandbox purged", "The record of an ended sandbox was deleted after its retention."),
-        _warning("sandboxes of runtime not listed", "The runtime does not respond.", _RUNTIME),
-        _error("listing sandboxes of runtime failed", "An unexpected error of the runtime.", _REPORT),
-        _warning("orphaned sandbox found", "A sandbox without record; it is removed."),
-        _error("orphaned sandbox not removed, retrying at next sweep", "The runtime failed.", _RUNTIME),
-        _warning("sandbox with undelivered events quarantined", "It is stopped; its data remains."),
-        _info("retrying unpublished events of quarantined sandbox", "It is started only to publish its events."),
-        _warning("unexpected quarantined sandbox removed", "Its events were delivered before."),
-        _error("quarantined sandbox not removed, retrying at next sweep", "The runtime failed.", _RUNTIME),
-        _warning("request for credential refused", "`why` has the reason.", "Watch the sandbox: it may be an attack."),
-        _warning("sandbox requests credentials for too many keys", "They are refused.", "End the sandbox."),
-        _error(
-            "flood guard disabled: run `sandherd identity init` again",
-            "A credential is missing: sandboxes that flood the broker are not disconnected.",
-            "Run the command.",
-        ),
-        _error("flooding sandbox disconnected", "It exceeded a limit; it is ended.", "Read its events."),
-        _warning("flooding sandbox not disconnected, retrying", "The broker did not respond.", _BROKER),
-        _error(
-            "credential of a user revoked",
-            "It had more connections than SANDHERD_PERSON_CONNECTIONS, repeatedly.",
-            "Find the program that opens them, and create another credential: `sandherd credentials create`.",
-        ),
-        _warning("credential of a user not revoked, retrying", "The broker did not respond.", _BROKER),
-        _warning("accounts not pushed to the broker, retrying", "The broker did not respond at the start.", _BROKER),
-        _error(
-            "users' credentials can not be revoked: run `sandherd identity init` again",
-            "The spawner's keys are of an earlier version. Excess connections are only closed.",
-            "Run the command, and give the spawner the files of `identity/spawner`.",
-        ),
-        _warning(
-            "flooding clients disconnected",
-            "Clients of a project publish too much, or its waiting commands use too much space.",
-            "Find the program that publishes them.",
-        ),
-        _warning("connections not listed, retrying", "Floods are not detected meanwhile.", _BROKER),
-        _warning("pending commands not measured, retrying", "Projects above their share are not detected.", _BROKER),
-    ),
-    "runtimes of the spawner": (
-        _info("process runtime enabled", "With the isolation and limits of this host."),
-        _info("docker runtime enabled", "With the engine and image in the fields."),
-        _info(
-            "docker mounts no repositories",
-            "Its containers do not see the spawner's home, for the reason in `error`; sandboxes get bundles.",
-        ),
-        _info("kubernetes runtime enabled", "With the cluster and namespace in the fields."),
-        _info("daytona runtime enabled", "With the target and source in the fields."),
-        _info("remote runtime enabled", "With the address and image in the fields."),
-        _error("runtime plugin unusable", "Its sandboxes can't be started.", "Install a suitable version."),
-        _error("sandbox isolation unavailable, refusing to start sandboxes", "`reason` has the cause.", _HOST),
-        _error("sandbox network unavailable, refusing to start sandboxes", "`reason` has the cause.", _HOST),
-        _warning(
-            "sandboxes are not isolated from the host: SANDHERD_ISOLATION=none", "Agents can do what the spawner can."
-        ),
-        _warning("sandbox starts with weaker isolation", "As configured; `reason` has what is missing.", _HOST),
-        _warning("sandbox shares this host's network", "As configured: it reaches what the host reaches."),
-        _warning("sandbox disk usage is not limited", "An agent can fill the disk.", "Set `SANDHERD_SANDBOX_DISK_MB`."),
-        _warning(
-            "fork server failed, workers are started by exec",
-            "Sandboxes start more slowly, and need more memory.",
-            _HOST,
-        ),
-        _warning("subordinate uids not used", "Sandboxes run with the spawner's uid.", _HOST),
-        _info("worker modules not compiled, sandboxes start more slowly", "The folder can't be written."),
-        _info("removing file system of missing sandbox", "A file system without sandbox is removed."),
-        _warning("file system of sandbox not mounted", "The sandbox can't be read or started.", _HOST),
-        _warning("pod did not start, removing it", "The cluster could not run it; `why` has the reason.", _RUNTIME),
-        _warning("pod not removed", "After it did not start; its removal is retried.", _RUNTIME),
-        _info("exit reason of a stopped worker unknown", "Its runtime did not respond."),
-        _warning("sandbox not responding, stopping it", "The provider does not reach it.", _RUNTIME),
-        _warning("provider change stream interrupted, restarting", "Changes are listed meanwhile.", _RUNTIME),
-        _error("provider change stream failed, restarting", "An unexpected error.", _REPORT),
-        _info("sandbox stopped", "By `spawner.sandbox_shutdown`, at the end of the stack."),
-        _error("sandbox not stopped", "By `spawner.sandbox_shutdown`, at the end of the stack.", _RUNTIME),
-    ),
+    **SPAWNER_MESSAGES,
     "worker": (
         _info("connected to broker", "Events are published."),
         _warning("broker connection failed, retrying", "Events wait in the spool.", _BROKER),

@@ -48,6 +48,8 @@ IDLE: Final = {
     "sandherd_spans_spared_total": "there are fewer calls than would be spared",
     "sandherd_history_held_days": "no hold is set, and no day is due",
     "sandherd_history_days_dropped_total": "no day is old enough",
+    "sandherd_history_days_reduced_total": "no day is old enough",
+    "sandherd_artifacts_over_limit": "no project has a limit",
     "sandherd_pull_requests": "no task of this herd has a repository",
     "sandherd_rules_disabled_total": "no rule of the monitor fails",
     "sandherd_budgets_exceeded": "this herd has no budgets",

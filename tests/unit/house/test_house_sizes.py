@@ -22,7 +22,6 @@ LARGE = {
     "libs/sandherd/cli/commands/sandboxes.py": "one group of commands, with one parameter per option",
     "libs/sandherd/client/terminal_text.py": "the one place that writes to standard output and error",
     "libs/sandherd/telemetry/metrics.py": "one table: every metric",
-    "libs/sandherd/telemetry/messages.py": "one table: every log message, and what to do about it",
     "services/spawner/spawner/runtimes/docker/engine.py": "one class: every call of a provider, to the Docker Engine",
     "services/spawner/spawner/runtimes/worker_start.py": "one class: all that starts a worker, by exec or fork",
     "services/spawner/spawner/runtimes/isolation.py": "one subject: how a sandbox is isolated, tried, and refused",
