@@ -264,6 +264,21 @@ async def test_project_with_a_shorter_retention_leaves_the_days_of_others(days: 
     assert await days.connection.fetchval(left, days.old) == 0
 
 
+async def test_summaries_stay_as_long_as_their_project_needs_its_events(days: OldDays, script: Any) -> None:
+    """A day in which a project had heartbeats only is that project's, too, after these were removed."""
+    policy = RetentionPolicy(90, {"web": 400}, {HEARTBEAT: 1})
+    await days.store([*script.messages("sbx-2", 1), *beats(script, 2, project="web")], days.old)
+    await days.store(beats(script, 2, project="web"), days.old + timedelta(days=1))
+    await days.reduce(policy)
+    await days.run(policy)
+    await days.reduce(policy)
+    assert await days.counts() == {}
+    assert await days.connection.fetchval("select sum(events)::int from event_summaries") == 4
+    assert await days.has(days.old)
+    await days.run(RetentionPolicy(90, {"web": 90}, {HEARTBEAT: 1}))
+    assert not await days.has(days.old)
+
+
 async def restore(days: OldDays, archive: DirectoryStore) -> None:
     """Load the day from the archive, for a week."""
     await days.connection.execute("delete from history_restores")
