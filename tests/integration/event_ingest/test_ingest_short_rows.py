@@ -166,7 +166,7 @@ async def test_document_that_only_looks_like_our_form_is_whole(history: Any, scr
     text, scope = event.to_json().decode(), '"project":"default","sandboxid":"sbx-1",'
     head, data = text.split(scope)
     trace = '"traceparent":"00","'
-    named = f'{trace:a<71}\\{scope}{data[:-1]},{scope}{TRACE}}}'
+    named = f"{trace:a<71}\\{scope}{data[:-1]},{scope}{TRACE}}}"
     inner = f'{trace:a<69}":{{{scope}{data},{scope}{TRACE},{data}'
     history.script = script
     for content in (named, inner):
