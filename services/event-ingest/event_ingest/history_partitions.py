@@ -20,12 +20,12 @@ from pg_inherits tree join pg_class part on part.oid = tree.inhrelid
 where tree.inhparent = 'events'::regclass order by part.relname
 """
 _BEGUN: Final = "select coalesce(max(applied_at), now()) from schema_migrations_before where name = $1"
-# The index of projects is read at one place for each project.
+# An index is read at one place for each project.
 _PROJECTS: Final = """
 with recursive found (project) as (
-    (select project from {0} order by project limit 1)
+    (select project from {0} where {1} order by project limit 1)
     union all
-    select (select e.project from {0} e where e.project > found.project order by e.project limit 1)
+    select (select e.project from {0} e where {1} and e.project > found.project order by e.project limit 1)
     from found where found.project is not null
 )
 select project from found where project is not null
@@ -95,7 +95,7 @@ async def use_indexes(connection: Connection) -> None:
 async def read_contents(connection: Connection, day: date, policy: RetentionPolicy) -> Contents:
     """What decides about a day. Only in a transaction with `use_indexes`; projects only if the policy needs them."""
     name = partition_name(day)
-    projects = await read_projects(connection, day) if policy.varies else []
+    projects = await _projects_of_day(connection, day) if policy.varies else []
     held: bool = await connection.fetchval(_HELD.format(name))
     restored_until: datetime | None = await connection.fetchval(_RESTORED, day)
     return Contents(frozenset(projects), held, restored_until)
@@ -103,4 +103,10 @@ async def read_contents(connection: Connection, day: date, policy: RetentionPoli
 
 async def read_projects(connection: Connection, day: date) -> list[str]:
     """The projects that have events in a day's partition. Only in a transaction with `use_indexes`."""
-    return [row["project"] for row in await connection.fetch(_PROJECTS.format(partition_name(day)))]
+    return [row["project"] for row in await connection.fetch(_PROJECTS.format(partition_name(day), "true"))]
+
+
+async def _projects_of_day(connection: Connection, day: date) -> list[str]:
+    """They, and those that have only summaries of the day: these are dropped with it, too."""
+    rows = await connection.fetch(_PROJECTS.format("event_summaries", "day = $1"), day)
+    return [*await read_projects(connection, day), *(row["project"] for row in rows)]

@@ -67,6 +67,14 @@ def partition_due_at(
     return due_at(day, needed, not_before)
 
 
+def first_due_at(
+    day: date, projects: Collection[str], policy: RetentionPolicy, not_before: datetime
+) -> datetime | None:
+    """When the first of these projects does not need its events of a day any more; None: never."""
+    due = (due_at(day, [policy.of(project)], not_before) for project in projects)
+    return min((one for one in due if one is not None), default=None)
+
+
 def contents_due_at(day: date, contents: Contents, policy: RetentionPolicy, not_before: datetime) -> datetime | None:
     """The same, and not before the end of a restored day."""
     return partition_due_at(day, contents.projects, policy, max(not_before, contents.restored_until or not_before))

@@ -6,14 +6,15 @@ function `event_document` of the database returns the whole one. Any other docum
 the source and the sandbox are empty, as the entity is its sandbox.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
 from event_ingest.rows import Row
 from sandherd.contracts.decoder import AGENT_SOURCE
 
-_TRACE: Final = '"traceparent":"'
-_TRACE_SIZE: Final = len(_TRACE) + 55 + len('",')
+_TRACE: Final = re.compile('"traceparent":"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}",')
+"""72 characters. In any other of that number, what follows could be in an object or in a text, and not a member."""
 _DATA: Final = '"data":'
 
 
@@ -47,9 +48,8 @@ def short_row(row: Row) -> Row:
 def _without(document: str, head: str, scope: str) -> str:
     """A document that begins with `head` without it and `scope`; as it is if it goes on in any other way."""
     place, trace = len(head), ""
-    if document.startswith(_TRACE, place):
-        trace = document[place : place + _TRACE_SIZE]
-        place += _TRACE_SIZE
+    if found := _TRACE.match(document, place):
+        trace, place = found[0], found.end()
     if not document.startswith(scope + _DATA, place):
         return document
     return f"{{{trace}{document[place + len(scope) :]}"

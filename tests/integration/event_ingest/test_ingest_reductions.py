@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ from event_ingest.history_reduction import LATE, DayReduction, Reduction, reduce
 from event_ingest.history_retention import HistoryRetention
 from event_ingest.partition_indexes import has_term_index, term_index_statement
 from event_ingest.queries.audit import Snapshot, read_snapshot
+from event_ingest.queries.retention import show_status
 from event_ingest.queries.verification import verify_tables
 from event_ingest.rebuild import rebuild_tables
 from event_ingest.schema import partition_name
-from sandherd.contracts.requests import AskAudit, AskVerification
+from sandherd.contracts.requests import AskAudit, AskHistoryStatus, AskVerification
 from sandherd.telemetry.meters import Meters
-from tests.integration.event_ingest.old_days import OldDays, opened_old_days
+from tests.integration.event_ingest.old_days import OLD, OldDays, opened_old_days
 
 HEARTBEAT = "agent.heartbeat"
 FOLDED = RetentionPolicy(0, {}, {HEARTBEAT: 1})
@@ -262,6 +263,40 @@ async def test_project_with_a_shorter_retention_leaves_the_days_of_others(days: 
     assert not await days.has(days.old)
     left = "select (select count(*) from event_summaries) + (select count(*) from history_reductions where day = $1)"
     assert await days.connection.fetchval(left, days.old) == 0
+
+
+async def test_summaries_stay_as_long_as_their_project_needs_its_events(days: OldDays, script: Any) -> None:
+    """A day in which a project had heartbeats only is that project's, too, after these were removed."""
+    policy = RetentionPolicy(90, {"web": 400}, {HEARTBEAT: 1})
+    await days.store([*script.messages("sbx-2", 1), *beats(script, 2, project="web")], days.old)
+    await days.store(beats(script, 2, project="web"), days.old + timedelta(days=1))
+    await days.reduce(policy)
+    await days.run(policy)
+    await days.reduce(policy)
+    assert await days.counts() == {}
+    assert await days.connection.fetchval("select sum(events)::int from event_summaries") == 4
+    assert await days.has(days.old)
+    await days.run(RetentionPolicy(90, {"web": 90}, {HEARTBEAT: 1}))
+    assert not await days.has(days.old)
+
+
+async def test_status_shows_when_events_of_a_project_are_removed(days: OldDays, script: Any) -> None:
+    """Not for a project that has summaries only, and not if the whole day is dropped then."""
+    policy = RetentionPolicy(0, {"trial": OLD + 10}, {HEARTBEAT: 1})
+
+    async def shown() -> datetime | None:
+        found = await show_status(policy, days.connection, AskHistoryStatus(), "fleet", 0)
+        return next(one.next_reduction_at for one in found.partitions if one.day == days.old)
+
+    await days.store([*script.messages("sbx-1", 1), *beats(script, 1, project="trial")], days.old)
+    await days.reduce(policy)
+    assert await shown() is None
+    await days.store(script.messages("sbx-2", 1, project="trial"), days.old)
+    removed_at = await shown()
+    assert removed_at is not None
+    assert removed_at.date() == days.old + timedelta(days=OLD + 11)
+    await days.connection.execute("delete from events where project = 'default'")
+    assert await shown() is None
 
 
 async def restore(days: OldDays, archive: DirectoryStore) -> None:

@@ -160,6 +160,21 @@ async def test_events_of_today_are_short(history: Any, script: Any) -> None:
     assert [tuple(row.values()) for row in raw] == [("", "", ""), ("", "t", "")]
 
 
+async def test_document_that_only_looks_like_our_form_is_whole(history: Any, script: Any) -> None:
+    """Its data are found: here 72 characters from an invalid trace on end in the name of a member, and in an object."""
+    [event] = script.messages("sbx-1", 1)
+    text, scope = event.to_json().decode(), '"project":"default","sandboxid":"sbx-1",'
+    head, data = text.split(scope)
+    trace = '"traceparent":"00","'
+    named = f"{trace:a<71}\\{scope}{data[:-1]},{scope}{TRACE}}}"
+    inner = f'{trace:a<69}":{{{scope}{data},{scope}{TRACE},{data}'
+    history.script = script
+    for content in (named, inner):
+        assert await _stored_and_read(history, batch_of(history, [head + content])) == [False]
+        [row] = await history.rows(READ)
+        assert json.loads(row["data"]) == json.loads(text)["data"]
+
+
 async def test_rows_from_before_are_read(history: Any) -> None:
     """A whole document stays what it is, with NULs that are refused today, and if it begins as a short one."""
     whole = ['{"specversion":"1.0","data":{"content":"\\u0000"}}', '{"data":{"content":"é"},"specversion":"1.0"}']

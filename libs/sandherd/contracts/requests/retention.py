@@ -49,7 +49,7 @@ class HistoryDay(Model):
     reduced_at: Moment | None = None
     """When events were removed from it last."""
     next_reduction_at: Moment | None = None
-    """When events of further types are removed from it; None: never."""
+    """When events of further types, or of a project, are removed from it; None: never."""
 
 
 class ProjectDays(Model):
@@ -103,7 +103,7 @@ class HistoryStatus(Model):
     next_drop_at: Moment | None = None
     """When the next day is dropped; None: never."""
     next_reduction_at: Moment | None = None
-    """When events of some types are removed from the next day; None: never."""
+    """When events of some types or projects are removed from the next day; None: never."""
     bytes: Count = 0
     """The size of all events with indexes."""
     days_ahead: Count = 0

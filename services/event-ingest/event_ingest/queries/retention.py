@@ -12,9 +12,10 @@ from event_ingest.history_partitions import (
     read_contents,
     read_not_before,
     read_partitions,
+    read_projects,
     use_indexes,
 )
-from event_ingest.history_policy import RetentionPolicy, contents_due_at, days_ahead, next_reduction
+from event_ingest.history_policy import RetentionPolicy, contents_due_at, days_ahead, first_due_at, next_reduction
 from event_ingest.queries.archive import RESTORE_COLUMNS
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
@@ -78,8 +79,9 @@ async def show_status(
         await use_indexes(connection)
         partitions = (await read_partitions(connection))[:MAX_LISTED_DAYS]
         not_before = await read_not_before(connection)
-        days = [await _describe(connection, one, policy, not_before) for one in partitions]
-        days = await _with_reductions(connection, days, policy)
+        reduced_from = await read_not_before(connection, REDUCTIONS)
+        days = [await _describe(connection, one, policy, not_before, reduced_from) for one in partitions]
+        days = await _with_reductions(connection, days, policy, reduced_from)
         holds: Sequence[Any] = await connection.fetch(_HOLDS)
         problems: Sequence[Any] = await connection.fetch(_PROBLEMS, MAX_LISTED_DAYS) if archive else []
         restores: Sequence[Any] = await connection.fetch(_RESTORES, MAX_RESTORES)
@@ -109,27 +111,31 @@ async def show_status(
 
 
 async def _describe(
-    connection: Connection, partition: Partition, policy: RetentionPolicy, not_before: datetime
+    connection: Connection, partition: Partition, policy: RetentionPolicy, not_before: datetime, reduced_from: datetime
 ) -> HistoryDay:
     found = HistoryDay(day=partition.day, events=partition.events, bytes=partition.bytes)
     if partition.day is None:
         return found
     contents = await read_contents(connection, partition.day, policy)
     due = contents_due_at(partition.day, contents, policy, not_before)
-    return found.model_copy(update={"due_at": due, "held": contents.held})
+    # A project without any event there but in summaries has nothing that could be removed.
+    projects = await read_projects(connection, partition.day) if policy.varies else []
+    first = first_due_at(partition.day, projects, policy, max(reduced_from, contents.restored_until or reduced_from))
+    reduction = first if first is not None and (due is None or first < due) else None
+    return found.model_copy(update={"due_at": due, "held": contents.held, "next_reduction_at": reduction})
 
 
 async def _with_reductions(
-    connection: Connection, days: Sequence[HistoryDay], policy: RetentionPolicy
+    connection: Connection, days: Sequence[HistoryDay], policy: RetentionPolicy, not_before: datetime
 ) -> list[HistoryDay]:
     """With what was removed from each day, and what will be."""
-    not_before = await read_not_before(connection, REDUCTIONS)
     reduced: Mapping[Any, Any] = {row["day"]: dict(row) for row in await connection.fetch(_REDUCTIONS)}
     found = []
     for one in days:
         known = reduced.get(one.day, {})
         types: Collection[str] = known.get("removed_types", ())
         due = None if one.day is None else next_reduction([one.day], {one.day: types}, policy, not_before)
+        due = min((at for at in (due, one.next_reduction_at) if at is not None), default=None)
         found.append(one.model_copy(update={**known, "next_reduction_at": due}))
     return found
 
