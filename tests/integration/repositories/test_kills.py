@@ -157,7 +157,7 @@ class Story:
             artifacts = BranchArtifacts(bus)
             for store, name in ((live.tasks, "task"), (live.branches, "branch")):
                 monkeypatch.setattr(store, "_write", effects.counted(f"write {name}", store._write))
-            monkeypatch.setattr(bus, "publish_event", effects.counted("publish event", bus.publish_event))
+            monkeypatch.setattr(bus, "publish_stored", effects.counted("publish event", bus.publish_stored))
             monkeypatch.setattr(artifacts, "_publish", effects.counted("publish chunk", artifacts._publish))
             with monkeypatch.context() as patched:
                 patched.setattr(mirror, "run_git", effects.counted(None, run_git))

@@ -66,7 +66,7 @@ class ProxiedStory(Story):
         async with self.herd.bus(Principal.SPAWNER) as bus:
             live, artifacts = LiveState(bus, Meters(CollectorRegistry())), BranchArtifacts(bus)
             monkeypatch.setattr(live.branches, "_write", effects.counted("write branch", live.branches._write))
-            monkeypatch.setattr(bus, "publish_event", effects.counted("publish event", bus.publish_event))
+            monkeypatch.setattr(bus, "publish_stored", effects.counted("publish event", bus.publish_stored))
             monkeypatch.setattr(artifacts, "_publish", effects.counted("publish chunk", artifacts._publish))
             with monkeypatch.context() as patched:
                 patched.setattr(mirror, "run_git", effects.counted(None, run_git))

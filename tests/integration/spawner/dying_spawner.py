@@ -54,7 +54,7 @@ def dying(owner: type, name: str) -> None:
 
 
 dying(Store, "_write")
-dying(Bus, "publish_event")
+dying(Bus, "publish_stored")
 dying(Revoker, "revoke")
 for verb in ("create", "recover", "stop", "remove", "observe"):
     dying(ProcessRuntime, verb)

@@ -19,6 +19,8 @@ from tests.patience import PATIENCE
 from tests.polling import eventually
 from tests.raw_connections import RawConnection, token_and_key
 
+pytestmark = pytest.mark.own_broker  # the guard reads all connections of the server
+
 P = Principal
 LIMITS = FloodLimits(
     messages=100, project_messages=3000, bytes=1024 * 1024, person_connections=4, client_messages=100_000
