@@ -38,8 +38,15 @@ class Reaper:
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.collect)
 
     def stop(self) -> None:
-        """Stop handling SIGCHLD."""
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
+        """Stop handling SIGCHLD.
+
+        It is blocked meanwhile: for one that arrives just before its handler is removed, Python raises `OSError`.
+        """
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        try:
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def exit_of(self, child: int) -> asyncio.Future[int]:
         """The exit code of a child that was just started; the negative number of the signal if it was killed."""
