@@ -93,8 +93,8 @@ An event takes {stream} bytes in its stream and {postgres} bytes in Postgres, in
 events/s Postgres grows by {a_day:.1f} GiB per day; a day is dropped after `SANDHERD_HISTORY_DAYS` (90).
 10 million events of 699 bytes took 0.93 times their bytes on disk, 0.21 of it indexes: of an event only what its
 columns do not have is stored ([history.md](history.md#storage)). While documents were stored whole it was 1.57.
-Postgres compresses no row below 2 kB, whatever its `toast_tuple_target`: with 128 bytes and compression the size was the
-same.
+Postgres compresses no row below 2 kB, whatever its `toast_tuple_target`: with 128 bytes and compression the size was
+the same.
 `EVENTS` holds 8 GiB, which is {days:.1f} days at that rate; before it is full, events that are stored in Postgres are
 removed. With every stream at its limit ([subjects.md](subjects.md)) they take {full:.0f} GiB on each server's disk.
 """
