@@ -1,6 +1,11 @@
 """A row of the table of log messages."""
 
 from dataclasses import dataclass
+from typing import Final
+
+CHECK_BROKER: Final = "Check the broker with `sandherd doctor`."
+REPORT: Final = "Report it with the traceback: it is a defect."
+FREE_DISK: Final = "Free space on the broker's disk."
 
 
 @dataclass(frozen=True)

@@ -7,51 +7,52 @@ this module.
 
 from typing import Final
 
-from sandherd.telemetry.log_message import LogMessage
+from sandherd.telemetry.log_message import CHECK_BROKER, FREE_DISK, REPORT, LogMessage
 from sandherd.telemetry.log_message import error as _error
 from sandherd.telemetry.log_message import info as _info
 from sandherd.telemetry.log_message import warning as _warning
 from sandherd.telemetry.spawner_messages import SPAWNER_MESSAGES
 
-_BROKER: Final = "Check the broker with `sandherd doctor`."
-_REPORT: Final = "Report it with the traceback: it is a defect."
 _DEAD: Final = "Inspect it with `sandherd dead list`."
 _HISTORY: Final = "Do what `sandherd history status` says."
 _ARTIFACTS: Final = "See the runbook SandherdArtifactsNotStored."
 _RENEW: Final = "Create the service's credential again with `sandherd identity init`."
-_DISK: Final = "Free space on the broker's disk."
 
 MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
     "every service": (
         _info("service running", "The service handles messages."),
         _info("service stopping", "The service received a signal and ends."),
-        _error("part of the service failed", "The service ends, because a part of it failed.", _REPORT),
-        _error("request handler failed", "A request got an error reply with the code `internal`.", _REPORT),
-        _error("handler failed", "A message could not be handled; `outcome` is what happens to it.", _REPORT),
+        _error("part of the service failed", "The service ends, because a part of it failed.", REPORT),
+        _error("request handler failed", "A request got an error reply with the code `internal`.", REPORT),
+        _error("handler failed", "A message could not be handled; `outcome` is what happens to it.", REPORT),
         _warning("reply not sent", "The requester does not receive its reply and can repeat the request."),
         _warning("requests refused, too many of one source", "They get `busy`.", "See who publishes most: `doctor`."),
         _warning("limit of open files not raised", "The service can serve fewer connections.", "Raise `ulimit -n`."),
-        _warning("message not acknowledged, retrying", "The broker did not confirm a message in time.", _BROKER),
+        _warning("message not acknowledged, retrying", "The broker did not confirm a message in time.", CHECK_BROKER),
         _warning("delivery not acknowledged", "The broker will redeliver a message that was handled."),
         _info("broker connection restored", "The client reconnected to the broker."),
-        _warning("broker not reachable, retrying", "The first connection to the broker failed.", _BROKER),
+        _warning("broker not reachable, retrying", "The first connection to the broker failed.", CHECK_BROKER),
         _warning("certificate files not reloaded", "The old ones are used.", "Check NATS_CA, NATS_CERT and NATS_KEY."),
-        _warning("broker connection error", "The client library reported an error and continues.", _BROKER),
+        _warning("broker connection error", "The client library reported an error and continues.", CHECK_BROKER),
         _warning(
             "received messages dropped, queue full",
             "More messages of a kind arrived than this process handles; requesters repeat theirs.",
             "See which sandbox or client publishes most: `sandherd doctor`.",
         ),
         _error("broker denied permission", "No permission for the subject, or a late reply (`_R_…`).", _RENEW),
-        _error("broker connection closed permanently", "It refused further connections; the process ends.", _BROKER),
+        _error(
+            "broker connection closed permanently", "It refused further connections; the process ends.", CHECK_BROKER
+        ),
         _warning("connection not drained, closing", "Messages in transit at the end are redelivered."),
         _warning("connection not closed, aborting", "What was written last may not have reached the broker."),
         _info("connection lost during close", "Messages in transit at the end are redelivered."),
-        _error("consumer not responding, rebinding", "No message and no heartbeat came; it is bound anew.", _BROKER),
-        _error("consumers not created, retrying", "No message is handled until they exist.", _BROKER),
+        _error(
+            "consumer not responding, rebinding", "No message and no heartbeat came; it is bound anew.", CHECK_BROKER
+        ),
+        _error("consumers not created, retrying", "No message is handled until they exist.", CHECK_BROKER),
         _warning("message stored as dead letter", "A message could not be handled and was stored.", _DEAD),
         _error("dead letters dropped", "One source caused too many; they were only counted.", "End its sandbox."),
-        _warning("dead letter summary not stored", "The count of dropped dead letters was not stored.", _BROKER),
+        _warning("dead letter summary not stored", "The count of dropped dead letters was not stored.", CHECK_BROKER),
         _info("dead letter requeued", "A dead letter is handled again; `user` has requested it."),
         _warning("requeued dead letter failed again", "It was stored as a dead letter again.", _DEAD),
         _error(
@@ -60,11 +61,11 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "It expires with the stream; rotate the secrets if the stream was copied.",
         ),
         _info("lease acquired", "This replica now does the work that only one replica may do at a time."),
-        _warning("lease lost", "Another replica takes over.", _BROKER),
+        _warning("lease lost", "Another replica takes over.", CHECK_BROKER),
         _info("lease not released, it will expire", "Another replica takes over once the lease has expired."),
-        _error("storage is exhausted", "The broker does not store messages; `problem` names the cause.", _DISK),
+        _error("storage is exhausted", "The broker does not store messages; `problem` names the cause.", FREE_DISK),
         _info("storage available again", "The broker stores messages again."),
-        _warning("purge refused", "Events that a consumer has not acknowledged are not removed.", _BROKER),
+        _warning("purge refused", "Events that a consumer has not acknowledged are not removed.", CHECK_BROKER),
         _info("exporting traces and metrics", "A collector is configured."),
         _info("collector accepts exports again", "Exports continue."),
         _warning("collector does not accept exports, continuing without it", "Exports are dropped.", "Check it."),
@@ -105,31 +106,31 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("stream purged", "The oldest messages were removed as the stream was full.", "Raise its limit."),
         _warning("purging oldest artifacts of sandbox", "One sandbox uses too much of the stream.", "End the sandbox."),
         _info("lease lost, purging stopped", "Another replica purges."),
-        _warning("purge failed, retrying", "A full stream was not purged.", _BROKER),
+        _warning("purge failed, retrying", "A full stream was not purged.", CHECK_BROKER),
         _warning("subscriptions not measured, retrying", "Their lag is not current.", "Check broker and Postgres."),
         _warning("subscription expires soon", "It has no reader.", "Inform its team, or delete it."),
     ),
     "message-relay": (
         _info("approval requested again", "A restarted agent repeated a request."),
         _warning("invalid bucket entry ignored", "An entry of a bucket is invalid.", "Delete the entry."),
-        _warning("bucket unavailable, retrying", "Messages and approvals are delivered later.", _BROKER),
-        _warning("last event not read, retrying", "The stream did not respond.", _BROKER),
+        _warning("bucket unavailable, retrying", "Messages and approvals are delivered later.", CHECK_BROKER),
+        _warning("last event not read, retrying", "The stream did not respond.", CHECK_BROKER),
         _warning("lease lost, delivery stopped", "Another replica delivers."),
-        _warning("sandboxes with waiting messages not listed", "Waiting messages are delivered later.", _BROKER),
-        _warning("inbox unavailable", "Messages of one sandbox are delivered later.", _BROKER),
+        _warning("sandboxes with waiting messages not listed", "Waiting messages are delivered later.", CHECK_BROKER),
+        _warning("inbox unavailable", "Messages of one sandbox are delivered later.", CHECK_BROKER),
         _info("message already deleted", "Another replica has deleted it."),
         _warning("invalid receipt from worker", "The message is delivered again.", "End the sandbox if it repeats."),
         _warning("secret of a webhook not read, retrying", "Its events are sent later.", "Rotate it if it repeats."),
-        _warning("events for a webhook not read, retrying", "They are sent later.", _BROKER),
-        _warning("webhooks not read, retrying", "Changes of webhooks take effect later.", _BROKER),
+        _warning("events for a webhook not read, retrying", "They are sent later.", CHECK_BROKER),
+        _warning("webhooks not read, retrying", "Changes of webhooks take effect later.", CHECK_BROKER),
         _warning("event of a webhook given up", "It is a dead letter.", "Run `webhooks replay NAME --dead-letters`."),
         _warning("events of a webhook dropped by the stream", "They are not sent.", "Inform its owner: it is behind."),
         _warning("webhook disabled", "Its receiver accepts nothing.", "Inform its owner, who can resume it."),
-        _error("delivery of a webhook failed, retrying", "It is retried after 30 s.", _REPORT),
+        _error("delivery of a webhook failed, retrying", "It is retried after 30 s.", REPORT),
     ),
     "gateway": (
         _info("serving the HTTP API", "The API accepts requests, at `http_port`."),
-        _warning("events not read, retrying", "Streams of events of one project wait.", _BROKER),
+        _warning("events not read, retrying", "Streams of events of one project wait.", CHECK_BROKER),
         _warning(
             "sign-in refused",
             "By an OpenID provider, for the reason in `reason`: none of its users, no groups of the "
@@ -141,20 +142,20 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
     "monitor": (
         _info("snapshot restored", "The monitor continues at the snapshot's position."),
         _warning("snapshot unusable, reading the stream from its first event", "The state is computed again."),
-        _warning("snapshot not saved", "A restart will read more events.", _BROKER),
-        _warning("snapshot unavailable, retrying", "The monitor waits for its snapshot.", _BROKER),
+        _warning("snapshot not saved", "A restart will read more events.", CHECK_BROKER),
+        _warning("snapshot unavailable, retrying", "The monitor waits for its snapshot.", CHECK_BROKER),
         _info("budget reached", "80 % or 100 % of the budget in `limit` are used."),
         _info("budget exceeded, ending sandbox", "The agent did not end by itself in time."),
         _info("lease lost, budget checks stopped", "Another replica enforces the budgets."),
-        _warning("budgets not checked, retrying", "Budgets are enforced later.", _BROKER),
+        _warning("budgets not checked, retrying", "Budgets are enforced later.", CHECK_BROKER),
         _error(
             "budgets of a project not checked, retrying",
             "Its ledger can't be written, or is invalid. Other projects are checked; a blocked one stays blocked.",
             "Report `error` as a bug, unless the bucket `budgets` is full.",
         ),
-        _warning("bucket not read, retrying", "Budgets are enforced later.", _BROKER),
+        _warning("bucket not read, retrying", "Budgets are enforced later.", CHECK_BROKER),
         _error("entry of budgets unreadable", "A newer version wrote the entry in `key`.", "Upgrade the monitor."),
-        _warning("summaries not written, retrying", "Budgets and reports lag behind the events.", _BROKER),
+        _warning("summaries not written, retrying", "Budgets and reports lag behind the events.", CHECK_BROKER),
         _warning(
             "events after the snapshot are no longer in the stream", "The monitor has not seen them.", "Raise `EVENTS`."
         ),
@@ -167,24 +168,28 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("rule muted", "A user has muted a guardian rule for a sandbox."),
         _info("rule unmuted", "A muted rule is evaluated again."),
         _warning("lease lost, watch stopped", "Another replica watches the partition."),
-        _warning("leases not read, retrying", "The replica keeps its partitions until their leases expire.", _BROKER),
+        _warning(
+            "leases not read, retrying", "The replica keeps its partitions until their leases expire.", CHECK_BROKER
+        ),
         _info("snapshot for a different number of partitions deleted", "Each partition has a snapshot of its own now."),
-        _warning("sandbox record unreadable, finding not acted upon", "The rule is evaluated again.", _BROKER),
-        _warning("stream not responding, reading again", "The monitor reads at its last position.", _BROKER),
+        _warning("sandbox record unreadable, finding not acted upon", "The rule is evaluated again.", CHECK_BROKER),
+        _warning("stream not responding, reading again", "The monitor reads at its last position.", CHECK_BROKER),
         _warning("lease lost, conductor stopped", "Another replica compares sandboxes."),
-        _warning("conductor record not stored, reading all records again", "Another one may have stored it.", _BROKER),
+        _warning(
+            "conductor record not stored, reading all records again", "Another one may have stored it.", CHECK_BROKER
+        ),
         _warning(
             "conductor record unreadable, starting with an empty one",
             "Findings of that project may be published again.",
         ),
-        _warning("broker not responding, sandboxes not compared", "They are compared a little later.", _BROKER),
+        _warning("broker not responding, sandboxes not compared", "They are compared a little later.", CHECK_BROKER),
         _warning("summary unreadable, ignored", "The sandbox of this summary is not compared with others."),
-        _warning("broker not responding, rules not evaluated", "Whether workers are silent is unknown.", _BROKER),
+        _warning("broker not responding, rules not evaluated", "Whether workers are silent is unknown.", CHECK_BROKER),
     ),
     **SPAWNER_MESSAGES,
     "worker": (
         _info("connected to broker", "Events are published."),
-        _warning("broker connection failed, retrying", "Events wait in the spool.", _BROKER),
+        _warning("broker connection failed, retrying", "Events wait in the spool.", CHECK_BROKER),
         _info("credential renewed", "It is valid until `expires_at`."),
         _warning("credential not renewed yet", "The old one is used until it expires.", "Check the spawner."),
         _error("join credential not stored, old one stays in use", "The sandbox's disk failed.", "Check its disk."),
@@ -193,8 +198,8 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "It was revoked, or the sandbox has ended.",
             "Nothing if the sandbox has ended.",
         ),
-        _error("connection to the herd failed, worker ends", "An unexpected error.", _REPORT),
-        _warning("event not acknowledged, retrying", "Events wait in the spool.", _BROKER),
+        _error("connection to the herd failed, worker ends", "An unexpected error.", REPORT),
+        _warning("event not acknowledged, retrying", "Events wait in the spool.", CHECK_BROKER),
         _error("event refused by broker, later events wait", "Events stay in order.", "Compare the versions."),
         _error("events not written to spool", "The sandbox's disk is full or failed.", "Check its disk."),
         _error("agent server events not written to spool", "The sandbox's disk is full or failed.", "Check that disk."),
@@ -207,16 +212,16 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _error("spool unusable", "The spool can't be read or written.", "Check the sandbox's disk."),
         _warning("incomplete spool record removed", "A write was interrupted; no stored event was lost."),
         _error("work not saved for the next attempt", "The spool is full.", "Raise the sandbox's disk limit."),
-        _error("branch not saved", "An attempt's commits are lost; `error` or `places` has why.", _REPORT),
-        _error("worker ended by an error", "An unexpected error; `places` has where.", _REPORT),
-        _error("request failed", "A request to the sandbox failed unexpectedly.", _REPORT),
+        _error("branch not saved", "An attempt's commits are lost; `error` or `places` has why.", REPORT),
+        _error("worker ended by an error", "An unexpected error; `places` has where.", REPORT),
+        _error("request failed", "A request to the sandbox failed unexpectedly.", REPORT),
         _warning("herd tool failed", "An agent called a tool of the herd, and got an error."),
         _warning("file watch is not complete, comparing more often", "Changes of files are published a little later."),
         _warning("file watch missed a change, comparing more often", "Some file systems raise no events."),
         _warning("file events were lost, comparing all files", "Very many files changed at once."),
         _warning("invalid message ignored", "A message to the worker is invalid.", "Compare the versions."),
         _warning("message without reply subject ignored", "Another sandbox named this one as its reply subject."),
-        _warning("message for another sandbox ignored", "A delivered message names another sandbox.", _REPORT),
+        _warning("message for another sandbox ignored", "A delivered message names another sandbox.", REPORT),
     ),
     "stack (`sandherd up`)": (
         _info("stack phase changed", "`phase` is the new one."),
@@ -228,7 +233,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("process ended", "A process of the stack ended; it is restarted."),
         _info("process restarted", "It runs again."),
         _error("process restart failed", "It is retried.", "Read the process's log."),
-        _error("broker does not store messages", "`problem` names the cause.", _DISK),
+        _error("broker does not store messages", "`problem` names the cause.", FREE_DISK),
         _info("broker stores messages again", "Storage is available."),
         _warning("restarting nats-server that does not store messages", "It does not recover by itself."),
         _error("sandboxes may still run", "Stopping them failed.", "Read spawner.log, then run `sandherd down`."),

@@ -2,25 +2,22 @@
 
 from typing import Final
 
-from sandherd.telemetry.log_message import LogMessage
+from sandherd.telemetry.log_message import CHECK_BROKER, REPORT, LogMessage
 from sandherd.telemetry.log_message import error as _error
 from sandherd.telemetry.log_message import info as _info
 from sandherd.telemetry.log_message import warning as _warning
 
-_BROKER: Final = "Check the broker with `sandherd doctor`."
 _RUNTIME: Final = "Check the runtime's engine, cluster or account."
-_REPORT: Final = "Report it with the traceback: it is a defect."
 _HOST: Final = "`sandherd doctor` names what the host lacks."
 _FULL: Final = "See the runbook SandherdStreamFull."
-_DISK: Final = "Free space on the broker's disk."
 
 SPAWNER_MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
     "spawner": (
         _info("lease lost to another replica", "Another replica does this part of the work."),
-        _warning("projects over budget not read, retrying", "The list that was read last is used.", _BROKER),
-        _warning("scheduling failed, retrying", "Queued tasks start later.", _BROKER),
-        _error("task not started, retrying", "One task failed to start by an unexpected error.", _REPORT),
-        _warning("checkout not prepared, retrying", "A task with a repository starts later.", _BROKER),
+        _warning("projects over budget not read, retrying", "The list that was read last is used.", CHECK_BROKER),
+        _warning("scheduling failed, retrying", "Queued tasks start later.", CHECK_BROKER),
+        _error("task not started, retrying", "One task failed to start by an unexpected error.", REPORT),
+        _warning("checkout not prepared, retrying", "A task with a repository starts later.", CHECK_BROKER),
         _warning(
             "repository not available, retrying",
             "A task with a repository starts later; `sandherd tasks get` shows why.",
@@ -51,17 +48,19 @@ SPAWNER_MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         ),
         _info("mirror removed", "No live branch needed the mirror of a repository; it is fetched again when one does."),
         _warning("mirror not repacked", "It uses more disk than it needs, until the next day."),
-        _warning("mirrors not checked, retrying", "Mirrors that are not needed stay for ten more minutes.", _BROKER),
-        _error("check of mirrors failed, retrying", "A pass over the mirrors failed by an unexpected error.", _REPORT),
+        _warning(
+            "mirrors not checked, retrying", "Mirrors that are not needed stay for ten more minutes.", CHECK_BROKER
+        ),
+        _error("check of mirrors failed, retrying", "A pass over the mirrors failed by an unexpected error.", REPORT),
         _warning("branches not compared", "Whether a branch conflicts with others is unknown."),
-        _error("checkout preparation failed, retrying", "One checkout failed by an unexpected error.", _REPORT),
+        _error("checkout preparation failed, retrying", "One checkout failed by an unexpected error.", REPORT),
         _error(
             "branch step failed, retrying",
             "One step of a branch or its pull request failed by an unexpected error.",
-            _REPORT,
+            REPORT,
         ),
-        _warning("events of ended sandboxes not checked, retrying", "Their branches stay reserved.", _BROKER),
-        _warning("time limits not checked, retrying", "Time limits are enforced later.", _BROKER),
+        _warning("events of ended sandboxes not checked, retrying", "Their branches stay reserved.", CHECK_BROKER),
+        _warning("time limits not checked, retrying", "Time limits are enforced later.", CHECK_BROKER),
         _error("dependencies of task unreadable", "The task waits.", "Cancel the task and submit it again."),
         _info("command rejected", "A command about a sandbox; the event `sandbox.refused` has the reason."),
         _info("late event ignored", "An event of an attempt that had ended changed nothing."),
@@ -70,9 +69,9 @@ SPAWNER_MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _warning("event not published, stays in outbox", "The stream is full; it is retried.", _FULL),
         _info("outbox not cleared, retrying", "Published events are still in their record."),
         _error("record unreadable", "An invalid record is ignored.", "Restore it, or delete its key."),
-        _warning("watch failed, restarting", "The index of records is read again.", _BROKER),
+        _warning("watch failed, restarting", "The index of records is read again.", CHECK_BROKER),
         _info("record not deleted", "It is deleted at the next sweep."),
-        _warning("encryption key not erased, retrying", "The key of a deleted secret still exists.", _BROKER),
+        _warning("encryption key not erased, retrying", "The key of a deleted secret still exists.", CHECK_BROKER),
         _info("unused encryption key erased", "No record referred to the key."),
         _warning("warm sandbox ended", "A sandbox of the pool ended before it was used.", _RUNTIME),
         _warning("warm sandbox not started", "The pool has fewer sandboxes than configured.", _RUNTIME),
@@ -82,9 +81,9 @@ SPAWNER_MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "A due time was skipped or missed, or the task was refused.",
             "See `sandherd schedules show`.",
         ),
-        _warning("schedules not evaluated, retrying", "Tasks of schedules start later.", _BROKER),
-        _error("schedule not evaluated, retrying", "One schedule failed by an unexpected error.", _REPORT),
-        _warning("pool not filled, retrying", "The pool has fewer sandboxes than configured.", _BROKER),
+        _warning("schedules not evaluated, retrying", "Tasks of schedules start later.", CHECK_BROKER),
+        _error("schedule not evaluated, retrying", "One schedule failed by an unexpected error.", REPORT),
+        _warning("pool not filled, retrying", "The pool has fewer sandboxes than configured.", CHECK_BROKER),
         _warning("sandbox not created, retrying", "The runtime refused for now; the spawner retries.", _RUNTIME),
         _error("sandbox not created", "The runtime refused; the attempt has failed.", _RUNTIME),
         _warning("recovering sandbox", "A worker ended before it had published all events; another one is started."),
@@ -96,14 +95,14 @@ SPAWNER_MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         ),
         _error("sandbox unchanged after a step, retrying", "The runtime did not do what it confirmed.", _RUNTIME),
         _warning("sandbox not reconciled, retrying at next sweep", "The runtime or the broker failed.", _RUNTIME),
-        _error("sandbox not reconciled", "An unexpected error; retried at the next sweep.", _REPORT),
-        _warning("sweep not completed, retrying", "The next one repeats it.", _BROKER),
+        _error("sandbox not reconciled", "An unexpected error; retried at the next sweep.", REPORT),
+        _warning("sweep not completed, retrying", "The next one repeats it.", CHECK_BROKER),
         _warning("sweep step failed, retrying at next sweep", "The runtime or the broker failed.", _RUNTIME),
-        _error("sweep step failed", "An unexpected error; retried at the next sweep.", _REPORT),
+        _error("sweep step failed", "An unexpected error; retried at the next sweep.", REPORT),
         LogMessage("debug", "task purged", "The record of an ended task was deleted after its retention."),
         LogMessage("debug", "sandbox purged", "The record of an ended sandbox was deleted after its retention."),
         _warning("sandboxes of runtime not listed", "The runtime does not respond.", _RUNTIME),
-        _error("listing sandboxes of runtime failed", "An unexpected error of the runtime.", _REPORT),
+        _error("listing sandboxes of runtime failed", "An unexpected error of the runtime.", REPORT),
         _warning("orphaned sandbox found", "A sandbox without record; it is removed."),
         _error("orphaned sandbox not removed, retrying at next sweep", "The runtime failed.", _RUNTIME),
         _warning("sandbox with undelivered events quarantined", "It is stopped; its data remains."),
@@ -118,14 +117,16 @@ SPAWNER_MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "Run the command.",
         ),
         _error("flooding sandbox disconnected", "It exceeded a limit; it is ended.", "Read its events."),
-        _warning("flooding sandbox not disconnected, retrying", "The broker did not respond.", _BROKER),
+        _warning("flooding sandbox not disconnected, retrying", "The broker did not respond.", CHECK_BROKER),
         _error(
             "credential of a user revoked",
             "It had more connections than SANDHERD_PERSON_CONNECTIONS, repeatedly.",
             "Find the program that opens them, and create another credential: `sandherd credentials create`.",
         ),
-        _warning("credential of a user not revoked, retrying", "The broker did not respond.", _BROKER),
-        _warning("accounts not pushed to the broker, retrying", "The broker did not respond at the start.", _BROKER),
+        _warning("credential of a user not revoked, retrying", "The broker did not respond.", CHECK_BROKER),
+        _warning(
+            "accounts not pushed to the broker, retrying", "The broker did not respond at the start.", CHECK_BROKER
+        ),
         _error(
             "users' credentials can not be revoked: run `sandherd identity init` again",
             "The spawner's keys are of an earlier version. Excess connections are only closed.",
@@ -136,8 +137,10 @@ SPAWNER_MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
             "Clients of a project publish too much, or its waiting commands use too much space.",
             "Find the program that publishes them.",
         ),
-        _warning("connections not listed, retrying", "Floods are not detected meanwhile.", _BROKER),
-        _warning("pending commands not measured, retrying", "Projects above their share are not detected.", _BROKER),
+        _warning("connections not listed, retrying", "Floods are not detected meanwhile.", CHECK_BROKER),
+        _warning(
+            "pending commands not measured, retrying", "Projects above their share are not detected.", CHECK_BROKER
+        ),
     ),
     "runtimes of the spawner": (
         _info("process runtime enabled", "With the isolation and limits of this host."),
@@ -172,7 +175,7 @@ SPAWNER_MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("exit reason of a stopped worker unknown", "Its runtime did not respond."),
         _warning("sandbox not responding, stopping it", "The provider does not reach it.", _RUNTIME),
         _warning("provider change stream interrupted, restarting", "Changes are listed meanwhile.", _RUNTIME),
-        _error("provider change stream failed, restarting", "An unexpected error.", _REPORT),
+        _error("provider change stream failed, restarting", "An unexpected error.", REPORT),
         _info("sandbox stopped", "By `spawner.sandbox_shutdown`, at the end of the stack."),
         _error("sandbox not stopped", "By `spawner.sandbox_shutdown`, at the end of the stack.", _RUNTIME),
     ),

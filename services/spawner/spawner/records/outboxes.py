@@ -1,8 +1,8 @@
 """What this process has published of the outboxes of records, until a write removes it from its record.
 
 A published event is removed with the next write of its record, which saves a write for each transition. Without a next
-write it is removed after `CLEAR_AFTER`. A process that is killed in between publishes it again when it has restarted:
-the broker stores it once (`Nats-Msg-Id`), and only subscribers without a consumer receive it twice.
+write it is removed after `CLEAR_AFTER`, and when the spawner stops. If the spawner is killed before, the next one
+publishes the event again with the same id: within its duplicate window the broker stores it once, later again.
 """
 
 import asyncio
@@ -34,6 +34,10 @@ class Outboxes:
     def add(self, key: str, published: Iterable[str]) -> None:
         """These were published, and are still in the stored record."""
         self._published[key] = self._published.get(key, frozenset()).union(published)
+        self.postpone(key)
+
+    def postpone(self, key: str) -> None:
+        """Try to clear this record `CLEAR_AFTER` from now."""
         self._due.append((asyncio.get_running_loop().time() + CLEAR_AFTER, key))
         self._added.set()
 
@@ -43,7 +47,7 @@ class Outboxes:
         return record.without(published) if published and published.intersection(record.outbox) else record
 
     def written(self, record: Record) -> None:
-        """A record is stored like this: what was published and is no longer in it is forgotten."""
+        """A record is stored like this: what was published and is no longer in it is not remembered."""
         published = self._published.get(record.key)
         if published is None:
             return

@@ -188,7 +188,7 @@ class Store(Generic[RecordT]):
                 await self._clear(key)
             except StoreUnavailableError as error:
                 _log.info("outbox not cleared, retrying", bucket=self._bucket, key=key, error=str(error))
-                self._outboxes.add(key, ())
+                self._outboxes.postpone(key)
 
     async def clear_all(self) -> None:
         """Clear all outboxes now, as this process ends."""
@@ -203,6 +203,8 @@ class Store(Generic[RecordT]):
         held = await self.change(key, lambda record, _: self._outboxes.cleared(record))
         if held is None:
             self._outboxes.drop(key)
+        elif self._index is None or self._index.revision(key) == held.revision:
+            self._outboxes.written(held.record)  # another process may have cleared it
         return held
 
     async def _publish(self, record: RecordT, documents: Iterable[str]) -> list[str]:
