@@ -1,11 +1,12 @@
 """A browser for the tests of a module, and tabs that show the pages of a gateway's double."""
 
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest_asyncio
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Page, Request
 
 from tests.engines.chromium import browser
 from tests.integration.pages.examples import EXAMPLES
@@ -47,7 +48,13 @@ async def new_tab(chromium: Browser, double: GatewayDouble, **options: Any) -> P
     """A tab without a history, a cache and a storage."""
     context = await chromium.new_context(base_url=double.url, reduced_motion="reduce", **options)
     context.set_default_timeout(PATIENCE * 1000)
+    context.on("requestfailed", _log_failure)
     return await context.new_page()
+
+
+def _log_failure(request: Request) -> None:
+    """The browser's reason, which pages are not told: shown with a test that fails."""
+    logging.getLogger(__name__).warning("request failed: %s: %s", request.url, request.failure)
 
 
 async def violations(page: Page, *rules: str) -> list[str]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.integration.pages.examples import APPROVALS, EXAMPLES, TASKS, ago, task
 from tests.integration.pages.gateway_double import GatewayDouble, Held
@@ -208,3 +208,37 @@ async def test_search_of_the_herd_is_that_of_the_address(double: GatewayDouble, 
     )
     await tab.locator("#need").click()
     await expect(tab.get_by_role("searchbox")).to_have_value("task-006")
+
+
+def loads(double: GatewayDouble) -> int:
+    """How often the page of the session was loaded: its own requests are those below the API and the assets."""
+    return double.asked.count(PATH)
+
+
+async def failing(double: GatewayDouble, tab: Page, count: int) -> None:
+    """Let the requests of the first loads for the part of the page that shows a session fail."""
+
+    async def answer(route: Route) -> None:
+        await (route.abort("connectionreset") if loads(double) <= count else route.continue_())
+
+    await tab.route("**/assets/SessionPage-*.js", answer)
+
+
+async def test_a_page_with_a_missing_part_is_reloaded(double: GatewayDouble, tab: Page) -> None:
+    """After a new release, whose files have other names, or a broken connection: no click is needed."""
+    await failing(double, tab, 1)
+    show(double, messages(3))
+    await tab.goto(PATH)
+    await expect(tab.get_by_text("message 3.", exact=True)).to_be_visible()
+    assert loads(double) == 2
+
+
+async def test_a_part_that_stays_missing_is_shown_as_an_error(double: GatewayDouble, tab: Page) -> None:
+    """After one reload, with a button that loads the page again: it does not reload without end."""
+    await failing(double, tab, 2)
+    show(double, messages(3))
+    await tab.goto(PATH)
+    await expect(tab.get_by_role("alert")).to_contain_text("Failed to fetch")
+    assert loads(double) == 2
+    await tab.get_by_role("button", name="Retry").click()
+    await expect(tab.get_by_text("message 3.", exact=True)).to_be_visible()

@@ -42,13 +42,14 @@ class ObjectCache:
             self.current = False
 
     def _store(self, one: WatchItem) -> set[str]:
-        self.current = one.works if isinstance(one, WatchState) else True
         if isinstance(one, WatchState):
+            self.current = one.works
             return set()
         if isinstance(one, PodList):
             before = self.items.keys()
             self.items = {item["metadata"]["name"]: _slim(item) for item in one.items}
             return before | self.items.keys()
+        self.current = True
         name: str = one.item["metadata"]["name"]
         if one.deleted:
             self.items.pop(name, None)

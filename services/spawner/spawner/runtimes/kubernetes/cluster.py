@@ -21,6 +21,8 @@ WATCH: Final = 1200
 """The requested duration of one watch in seconds; the next one continues from where it ended."""
 _SILENCE: Final = 90.0
 """A watch without a message for these seconds counts as broken: a server sends a bookmark about every minute."""
+OPENED: Final = "OPENED"
+"""The type of a watch's first event, which the server does not send: it has accepted the watch."""
 STALE: Final = _CALL + _SILENCE
 """The longest time in seconds from when the server becomes unavailable until a watch has failed."""
 _PROTOCOLS: Final = "v5.channel.k8s.io, v4.channel.k8s.io"
@@ -69,6 +71,7 @@ class Cluster:
                 return
             if answer.status != 200:
                 raise await _api_error(answer)
+            yield {"type": OPENED, "object": {}}
             while line := await answer.content.readline():
                 yield json.loads(line)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
-from spawner.runtimes.kubernetes.cluster import Cluster
+from spawner.runtimes.kubernetes.cluster import OPENED, Cluster
 from spawner.runtimes.kubernetes.faults import VERSION_EXPIRED, faults, refusal
 from spawner.runtimes.kubernetes.manifests import Json
 
@@ -40,7 +40,10 @@ class PodChange:
 
 @dataclass(frozen=True)
 class WatchState:
-    """Whether the watch works: false once one has failed, until the next one has sent a message."""
+    """Whether the watch works: false once one has failed, until the next one has sent a message.
+
+    A watch that continues from a list works as soon as the server has accepted it: the list was complete then.
+    """
 
     works: bool
 
@@ -58,32 +61,31 @@ async def follow(cluster: Cluster, path: str, **query: str) -> AsyncGenerator[Wa
             listed = await cluster.get(path, **query)
         yield PodList(listed["items"])
         version: str | None = listed["metadata"]["resourceVersion"]
+        is_listed = True
         while version is not None:
-            async with aclosing(_from(cluster, path, version, query)) as items:
+            async with aclosing(_from(cluster, path, version, query, is_listed=is_listed)) as items:
                 async for reached, one in items:
                     version = reached
-                    if one is not None:
-                        yield one
+                    yield one
+            is_listed = False
 
 
 async def _from(
-    cluster: Cluster, path: str, version: str, query: dict[str, str]
-) -> AsyncGenerator[tuple[str | None, PodChange | WatchState | None], None]:
-    """One watch, until it ends or is interrupted. The version is None if it is too old to continue from."""
+    cluster: Cluster, path: str, version: str, query: dict[str, str], *, is_listed: bool
+) -> AsyncGenerator[tuple[str | None, PodChange | WatchState], None]:
+    """One watch, until it ends or is interrupted. The version is None if it is too old to continue from.
+
+    `is_listed`: the version is that of a list, so nothing is missing once the watch is accepted.
+    """
     began, received, cut = time.monotonic(), False, False
     try:
         with faults("watching"):
-            async with aclosing(cluster.watch(path, version, **query)) as events:
-                async for event in events:
-                    item = event["object"]
-                    if event["type"] == "ERROR":
-                        if item.get("code") == VERSION_EXPIRED:
-                            yield None, None
-                            return
-                        raise refusal(item.get("code", 0), item, {}, "watching")
-                    received, version = True, item["metadata"]["resourceVersion"]
-                    is_mark = event["type"] == "BOOKMARK"
-                    yield version, WatchState(True) if is_mark else PodChange(item, event["type"] == "DELETED")
+            async with aclosing(_reports(cluster, path, version, query, is_listed=is_listed)) as reports:
+                async for reached, one in reports:
+                    yield reached, one
+                    if reached is None:
+                        return
+                    received, version = True, reached
     except ProviderError as error:
         if error.fault not in _CUT or not (received or time.monotonic() - began >= _SHORT):
             raise
@@ -92,6 +94,28 @@ async def _from(
         raise ProviderError(ProviderFault.TRANSIENT, "kubernetes: watching: the connection ended at once")
     if cut or not received:
         yield version, WatchState(False)  # the next watch continues from this version, so that nothing is missed
+
+
+async def _reports(
+    cluster: Cluster, path: str, version: str, query: dict[str, str], *, is_listed: bool
+) -> AsyncGenerator[tuple[str | None, PodChange | WatchState], None]:
+    async with aclosing(cluster.watch(path, version, **query)) as events:
+        async for event in events:
+            if event["type"] != OPENED:
+                yield _item(event)
+            elif is_listed:
+                yield version, WatchState(True)
+
+
+def _item(event: Json) -> tuple[str | None, PodChange | WatchState]:
+    """What the server reports, and the version to continue from: None if it is too old. Raises `ProviderError`."""
+    kind, item = event["type"], event["object"]
+    if kind == "ERROR":
+        if item.get("code") == VERSION_EXPIRED:
+            return None, WatchState(False)
+        raise refusal(item.get("code", 0), item, {}, "watching")
+    version: str = item["metadata"]["resourceVersion"]
+    return version, WatchState(True) if kind == "BOOKMARK" else PodChange(item, kind == "DELETED")
 
 
 async def until(
