@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -149,16 +149,23 @@ async def _pages_of_changing_segments(history: Any, connection: Any, draw: rando
         question = question.model_copy(update={"cursor": page.next_cursor})
 
 
-class Explained:
-    """A connection that also stores the plans of statements that read events."""
+async def nothing() -> None:
+    """Nothing happens before the first statement."""
 
-    def __init__(self, connection: Any) -> None:
+
+class Explained:
+    """A connection that also stores the plans of statements that read events; something may happen before the first."""
+
+    def __init__(self, connection: Any, before: Callable[[], Awaitable[None]] = nothing) -> None:
         self._connection = connection
+        self._before = before
         self.plans: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         async def call(statement: str, *values: Any) -> Any:
             if "event_words" in statement:
+                before, self._before = self._before, nothing
+                await before()
                 plan = await self._connection.fetchval(f"explain (format json) {statement}", *values)
                 self.plans.append(json.dumps(json.loads(plan)))
             return await getattr(self._connection, name)(statement, *values)
@@ -191,6 +198,29 @@ async def test_each_segment_is_read_by_its_index(history: Any, script: Any) -> N
                 assert "Seq Scan" not in plan
             assert len(plans) == len(own) + 1
             await connection.execute(f"analyze {PART}")
+
+
+async def test_segments_that_are_merged_while_a_search_runs(history: Any, script: Any) -> None:
+    """The search has read their names before: it uses the index that has replaced them, and finds the same."""
+    day = Day(history, script)
+    await day.store(200, NOON, 240)
+    async with history.database.maintaining() as connection, history.database.maintaining() as searching:
+        for place in range(3):
+            ids = bounds(TODAY)[0] if not place else id_of_minute(place)
+            await connection.execute(WordSegment(PART, ids, id_of_minute(place + 1), 60).statement)
+        expected = await pages(history, "common", 50)
+
+        async def replace() -> None:
+            await create_segments(connection, NOON + timedelta(hours=1), minimum=1)
+            assert len(await segments_of(connection)) == 1
+            await connection.execute(f"analyze {PART}")  # so few events are read without it otherwise
+
+        await day.store(1, NOON + timedelta(minutes=6), 1)
+        explained: Any = Explained(searching, replace)
+        found = await search_events(explained, AskSearch(text="common -absent", limit=200), "default", 1_000_000)
+        assert [hit.id for hit in found.hits][-len(expected) :] == expected
+        [merged] = await segments_of(connection)
+        assert sum(merged.name in plan for plan in explained.plans) == 3
 
 
 def id_of_minute(minute: int) -> UUID:
