@@ -1,7 +1,7 @@
 """Creates, merges and drops the segments of days that are not over (`word_segments`), while events are stored.
 
-A segment is created with its ids closed for a minute. Postgres reads the whole partition for each, so that creating
-them may take a tenth of the time only: on a large day there are fewer, and searches scan more.
+Postgres reads the whole partition for each, so that creating them takes a tenth of the time at most, while a segment is
+created every ten minutes: on a large day there are fewer, and searches scan more.
 """
 
 import asyncio
@@ -34,6 +34,8 @@ SETTLED_MS: Final = 60_000
 indexed while it is stored, which takes four times as long."""
 _WORK_SHARE: Final = 0.1
 """The maximum share of the time in which segments are created: each reads the whole partition twice."""
+_LONGEST_REST: Final = 600.0
+"""In seconds: creating a segment may also take long because it waits for a transaction of others."""
 _LOCK: Final = 0x5A4D_5345_474D
 _SEGMENTS: Final = f"""
 select own.relname as name, own_index.indisvalid as valid
@@ -113,6 +115,11 @@ async def _drop(connection: Connection, segments: Sequence[WordSegment]) -> None
         _log.info("partition index dropped", index=name)
 
 
+def rest_after(work: float) -> float:
+    """How long to wait for the next check after one that took so many seconds. Pure."""
+    return min(max(CHECK_SECONDS, work / _WORK_SHARE), _LONGEST_REST)
+
+
 class WordSegments(PartitionIndexes):
     """Creates segments once a minute, in every replica, of which one does at a time."""
 
@@ -129,7 +136,7 @@ class WordSegments(PartitionIndexes):
             began = time.monotonic()
             done = await self._try()
             work = time.monotonic() - began
-            await asyncio.sleep(max(CHECK_SECONDS, work / _WORK_SHARE) if done else RETRY_SECONDS)
+            await asyncio.sleep(rest_after(work) if done else RETRY_SECONDS)
 
     async def _create(self, connection: Connection, now: datetime) -> None:
         await create_segments(connection, now, self._minimum)

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from event_ingest.search_texts import SEARCHED_TYPES
+from event_ingest.word_segment_indexes import rest_after
 from event_ingest.word_segments import MERGED, MIN_EVENTS, WordSegment, id_at, id_ranges, indexed_until, merge, surplus
 
 PART = "events_20261129"
@@ -83,3 +84,8 @@ def test_gap_is_indexed_with_what_follows() -> None:
     new = merge(segments, segment(1, 5))
     assert new == segment(1, 5)
     assert surplus([*segments, new]) == [segments[1]]
+
+
+def test_creating_segments_takes_a_tenth_of_the_time() -> None:
+    """Checked once a minute, later after one that took long, but not hours later after one that had to wait."""
+    assert [rest_after(work) for work in (0.1, 6, 20, 3600)] == [60, 60, 200, 600]
