@@ -1,7 +1,8 @@
 """`make bench-history`: a large history compared with a small one, each built with COPY in a database of its own.
 
 Events are those of `tests.bench.histories`, copied with other ids, over ten days of which the last is today; a sandbox
-has 5,000 events of one day. Days that are over have their index of words, as in a herd.
+has 5,000 events of one day, and each of the two that are compared 10,000. As in a herd, days that are over have their
+index of words, and today has segments of it, which were created and merged one after the other.
 """
 
 import argparse
@@ -30,8 +31,10 @@ from event_ingest.queries.search import search_events
 from event_ingest.queries.trajectory import read_trajectory
 from event_ingest.recount import RECOUNT
 from event_ingest.rows import COLUMNS, Row
-from event_ingest.schema import Schema, ensure_partitions
+from event_ingest.schema import Schema, ensure_partitions, partition_name
 from event_ingest.short_rows import short_row
+from event_ingest.word_segment_indexes import create_segments, read_segments
+from event_ingest.word_segments import MIN_EVENTS
 from event_ingest.writer import store
 from sandherd.contracts.requests import AskAudit, AskComparison, AskEvents, AskSearch, AskTrajectory
 from tests.bench.histories import SEARCHES, make_vocabulary, said_events
@@ -40,9 +43,13 @@ from tests.bench.ingest_events import PROJECT
 from tests.bench.latency import latency_of
 
 EACH: Final = 5000
+COMPARED: Final = 10_000
+"""Events of each of the first two sandboxes."""
 DAYS: Final = 10
 SAMPLES: Final = 100
 TEMPLATES: Final = 2000
+UNINDEXED: Final = 20_000
+"""How many of today's events are in no segment: so many may be, at 100 events/s, before the next one is created."""
 STORED_AFTERWARDS: Final = 20_000
 _COPIED: Final = 5000
 _BUDGET: Final = 1_000_000
@@ -53,13 +60,16 @@ select sum(pg_total_relation_size(inhrelid))::bigint as disk, sum(pg_relation_si
     sum(pg_indexes_size(inhrelid))::bigint as indexes, (select sum(size)::bigint from events) as own
 from pg_inherits where inhparent = 'events'::regclass
 """
+_PLACES: Final = (
+    "select id from (select id, row_number() over (order by id) as place from {}) e where place % $1 = 0 order by id"
+)
 Ask = Callable[[int], Awaitable[Any]]
 
 
 def rows_of(templates: list[Row], first: int, count: int, begun: datetime) -> Iterator[Row]:
     """Events of sandboxes one after the other, each a template with another id, time, sandbox and sequence."""
     for place in range(first, first + count):
-        sandbox, number = place // EACH, place % EACH + 1
+        sandbox, number = sandbox_of(place)
         template = templates[place % len(templates)]
         time = begun + timedelta(days=sandbox % DAYS, seconds=number * 8, microseconds=number)
         id_ = UUID(int=(int(time.timestamp() * 1000) << 80) | (7 << 76) | (2 << 62) | place)
@@ -68,6 +78,14 @@ def rows_of(templates: list[Row], first: int, count: int, begun: datetime) -> It
         yield short_row(
             (id_, place + 1, number, time, PROJECT, entity, template[6], source, None, entity, document, len(document))
         )
+
+
+def sandbox_of(place: int) -> tuple[int, int]:
+    """The number of the sandbox of an event, and of the event in it. They are one after the other."""
+    if place < 2 * COMPARED:
+        return place // COMPARED, place % COMPARED + 1
+    after = place - 2 * COMPARED
+    return 2 + after // EACH, after % EACH + 1
 
 
 def _document(template: Row, id_: UUID, number: int, time: datetime, entity: str) -> str:
@@ -90,10 +108,19 @@ async def build(connection: Any, events: int, vocabulary: list[str]) -> None:
     for first in range(0, events, _COPIED):
         rows = list(rows_of(templates, first, min(_COPIED, events - first), begun))
         await connection.copy_records_to_table("events", records=rows, columns=names)
-    for sandbox in range(-(-events // EACH)):
+    for sandbox in range(sandbox_of(events - 1)[0] + 1):
         await connection.execute(RECOUNT, PROJECT, f"sbx-{sandbox}")
     await create_missing(connection, datetime.now(UTC))
+    await segment_today(connection, today)
     await connection.execute("vacuum analyze")
+
+
+async def segment_today(connection: Any, today: datetime) -> None:
+    """Create the segments of today as if its events were stored one after the other; the last events are in none."""
+    name = partition_name(today.date())
+    places = await connection.fetch(_PLACES.format(name), MIN_EVENTS)
+    for row in places[: -UNINDEXED // MIN_EVENTS]:
+        await create_segments(connection, datetime.fromtimestamp((row["id"].int >> 80) / 1000 + 1, UTC))
 
 
 def questions(connection: Any, database: Database, vocabulary: list[str], sandboxes: int) -> dict[str, Ask]:
@@ -130,11 +157,13 @@ async def measure(bench: Bench, events: int, samples: int) -> dict[str, float]:
         began = perf_counter()
         await build(connection, events, vocabulary)
         found["built_s"] = perf_counter() - began
+        found["segments"] = len((await read_segments(connection)).valid)
         sizes: Any = await connection.fetchrow(_SIZE)
         found |= {name: float(value) for name, value in sizes.items()}
         found |= {"events": events, "bytes_ratio": found["disk"] / found["own"]}
-        for name, ask in questions(connection, database, vocabulary, events // EACH).items():
-            found[f"{name}_p99_ms"] = latency_of([await _seconds(ask, number) for number in range(samples)]).p99
+        for name, ask in questions(connection, database, vocabulary, sandbox_of(events - 1)[0]).items():
+            latency = latency_of([await _seconds(ask, number) for number in range(samples)])
+            found |= {f"{name}_p50_ms": latency.p50, f"{name}_p99_ms": latency.p99}
         batches = batches_of(list(said_events(vocabulary, STORED_AFTERWARDS)))
         began = perf_counter()
         for batch in batches:
@@ -202,7 +231,8 @@ def main() -> None:
     small, large = asyncio.run(compare((given.small, given.events), given.samples))
     given.result.write_text(json.dumps({given.small: small, given.events: large}, indent=2) + "\n")
     for name, value in large.items():
-        sys.stdout.write(f"{name:20} {small[name]:16.1f} {value:16.1f} {value / small[name]:8.2f}\n")
+        ratio = f"{value / small[name]:8.2f}" if small[name] else ""
+        sys.stdout.write(f"{name:20} {small[name]:16.1f} {value:16.1f} {ratio}\n")
 
 
 if __name__ == "__main__":

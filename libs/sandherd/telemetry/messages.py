@@ -79,6 +79,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("migration applied", "The database schema was changed."),
         _info("partitions created", "Partitions for the next days exist."),
         _info("partition index created", "A partition has an index that this version needs."),
+        _info("partition index dropped", "Another index has its events, or its creation was interrupted."),
         _info("partition index packed", "Its day is over: the index was built anew, without space for more events."),
         _warning("partition index not created, retrying", "Queries that need it are slow.", "Check Postgres."),
         _info("autovacuum settings of partition changed", "A partition has the settings for rows that never change."),

@@ -47,6 +47,7 @@ from event_ingest.queries.verification import verify_tables
 from event_ingest.schema import Schema, check_migrations
 from event_ingest.stream_purge import StreamRetention
 from event_ingest.subscription_watch import SubscriptionWatch
+from event_ingest.word_segment_indexes import WordSegments
 from sandherd.contracts.requests import (
     DATABASE,
     AskApprovals,
@@ -118,6 +119,7 @@ def compose(settings: Settings) -> Service:
     )
     service.background("database", database.run_checks)
     service.background("indexes", PartitionIndexes(database).run)
+    service.background("word segments", WordSegments(database).run)
     service.background("measures", IngestGauges(service, database).run)
     service.background("retention", StreamRetention(service).run)
     _keep_history(service, database)

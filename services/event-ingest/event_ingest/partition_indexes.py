@@ -3,15 +3,16 @@
 A migration declares an index of `events` with `on only`, which takes no time; the partitions of a large history get
 theirs here, while the service stores events. The index of `events` is valid once all partitions have one.
 
-The index of words is created when a day is over: with it, storing an event would take Postgres four times as long. Then
-the other indexes are built anew without the space that was left for further events.
+The index of words is created when a day is over: with it, storing an event would take Postgres four times as long.
+Until then the day has segments of it (`word_segment_indexes`). Then the other indexes are built anew without the space
+that was left for further events.
 """
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import asyncpg
 
@@ -25,7 +26,7 @@ RETRY_SECONDS: Final = 30.0
 NAMES: Final = ("events_of_activity", "events_of_views")
 """The indexes of `events` whose migrations leave those of the partitions to this module."""
 _CHECK_SECONDS: Final = 3600.0
-_LATE: Final = timedelta(hours=1)
+LATE: Final = timedelta(hours=1)
 """How long after the end of a day its events may still be stored."""
 _LOCK: Final = 0x5A4D_494E_4458
 _MISSING: Final = """
@@ -164,11 +165,13 @@ async def _execute(connection: Connection, statements: Sequence[str]) -> None:
 
 def _today(now: datetime) -> str:
     """The first partition whose day is not over."""
-    return partition_name((now.astimezone(UTC) - _LATE).date())
+    return partition_name((now.astimezone(UTC) - LATE).date())
 
 
 class PartitionIndexes:
     """Creates what is missing after the start, and once an hour: days end, and then have an index of words."""
+
+    lock: ClassVar[int] = _LOCK
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -181,11 +184,14 @@ class PartitionIndexes:
 
     async def create(self, now: datetime) -> bool:
         """Create what is missing; returns False if another replica does. Raises the database's errors."""
-        async with self._database.locked(_LOCK) as alone:
+        async with self._database.locked(self.lock) as alone:
             if alone:
                 async with self._database.maintaining() as connection:
-                    await create_missing(connection, now)
+                    await self._create(connection, now)
         return alone
+
+    async def _create(self, connection: Connection, now: datetime) -> None:
+        await create_missing(connection, now)
 
     async def _try(self) -> bool:
         if not await self._database.wait_available(RETRY_SECONDS):

@@ -16,6 +16,7 @@ from event_ingest.history_reduction import DayReduction, Reduction, reduce_day
 from event_ingest.partition_indexes import PartitionIndexes
 from event_ingest.schema import Schema
 from event_ingest.upgrade import upgrade
+from event_ingest.word_segment_indexes import WordSegments
 from sandherd.contracts.requests import AskAudit, AskEvents, AskVerification
 from sandherd.stack.postgres import PostgresServer
 from tests.engines.databases import execute, pooler
@@ -56,6 +57,7 @@ async def test_history_works_through_a_pooler(world: Any, script: Any, pooled: t
     database = Database(url, Schema(lambda: datetime.now(UTC)).prepare, pooled=True)
     for _ in range(3):
         assert await PartitionIndexes(database).create(datetime.now(UTC))
+        assert await WordSegments(database, minimum=0).create(datetime.now(UTC))
     day = datetime.fromtimestamp((events[-1].id.int >> 80) / 1000, UTC).date()
     async with database.maintaining() as connection:
         wanted = DayReduction(day, Expired(frozenset({"agent.message"})))

@@ -1,8 +1,8 @@
 """`search`: which events have these words?
 
-Partitions are searched one after the other, the newest first, each by its index of words; those of days that are not
-over have none, and are read in portions. So the cost depends on how far back the hits are, and a search that takes
-long ends with the hits of the part that it has reached.
+Partitions are searched one after the other, the newest first, each by its index of words. Those of days that are not
+over have indexes of some ranges of ids (`word_segments`); other ranges are read in portions. So the cost depends on how
+far back the hits are, and a search that takes long ends with the hits of the part that it has reached.
 """
 
 import json
@@ -13,7 +13,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from event_ingest.database import Connection
+from event_ingest.history_partitions import parse_day
 from event_ingest.queries.pages import Conditions, fit_page, limited, project_filter
+from event_ingest.schema import bounds
 from event_ingest.search_texts import (
     SEARCHED_TYPES,
     SearchTerm,
@@ -28,6 +30,7 @@ from event_ingest.search_texts import (
     token_query,
     wanted_tokens,
 )
+from event_ingest.word_segments import NAME, WordSegment, id_ranges
 from sandherd.contracts.requests import AskSearch, SearchHit, SearchResult
 from sandherd.service.cursors import Position, read_cursor, write_cursor
 
@@ -43,15 +46,20 @@ MAX_BYTES: Final = 4_000_000
 """How much is read for the hits of a partition: events may be large, and their snippets are short."""
 _TYPES: Final = ", ".join(f"'{name}'" for name in SEARCHED_TYPES)
 _PARTITIONS: Final = """
-select part.relname, coalesce(own.indisvalid, false) as indexed
+select part.relname, coalesce(own.indisvalid, false) as indexed, case when own.indisvalid then '{}' else array(
+    select segment.relname::text from pg_index i join pg_class segment on segment.oid = i.indexrelid
+    where i.indrelid = part.oid and i.indisvalid and segment.relname ~ $1) end as segments
 from pg_inherits join pg_class part on part.oid = inhrelid
 left join pg_class named on named.relname = part.relname || '_of_words' and named.relnamespace = part.relnamespace
 left join pg_index own on own.indexrelid = named.oid
 where inhparent = 'events'::regclass order by part.relname = 'events_default', part.relname desc
 """
+FIRST_PORTION: Final = 250
+"""How many events without an index are read first: of a frequent word they have a page, and each hit takes 40 µs."""
 PORTION = 5000
-"""How many events without an index are read at once."""
-_FIRST: Final = "select id from {} where id < $1 order by id desc offset $2 limit 1"
+"""How many events without an index are read at once; up to it, each portion has twice as many as that before it."""
+_FIRST: Final = "select id from {} where id < $1 and id >= $3 order by id desc offset $2 limit 1"
+_NO_ID: Final = UUID(int=0)
 _LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _CONTAINS: Final = 'strpos(lower(envelope::text collate "C"), {}) > 0'
 """A document that may have a word: a hundredth of the cost of its words."""
@@ -70,6 +78,8 @@ class _Part:
     before: str = ""
     first: UUID | None = None
     indexed: bool = True
+    segment: WordSegment | None = None
+    """The index of this range; None: of the whole partition."""
 
 
 @dataclass
@@ -83,6 +93,8 @@ class _Search:
     async def hits(self, connection: Connection, part: _Part, limit: int) -> tuple[list[Any], bool]:
         """The newest hits of a part, and whether there are more."""
         conditions = Conditions(_FIRST_PARAMETER, [*self.conditions.parts], [*self.conditions.values])
+        if part.segment is not None:
+            conditions.add(part.segment.condition)  # no values: Postgres has to see that the index has all of them
         if part.before:
             conditions.add("id < {}", UUID(part.before))
         if part.first is not None:
@@ -106,10 +118,10 @@ async def search_events(connection: Connection, request: AskSearch, project: str
     after = read_cursor(request, project, request.cursor, _POSITION_TYPES)
     groups = search_terms(request.text)
     search = await _search(connection, request, project_filter(project), groups)
-    indexed = {row["relname"]: row["indexed"] for row in await connection.fetch(_PARTITIONS)}
-    names = searched_partitions(list(indexed), request.since, request.until, after[0] if after else None)
+    found = {row["relname"]: row for row in await connection.fetch(_PARTITIONS, NAME)}
+    names = searched_partitions(list(found), request.since, request.until, after[0] if after else None)
     start, before = after or ("", "")
-    parts = [_Part(name, before if name == start else "", indexed=indexed[name]) for name in names]
+    parts = [part for name in names for part in _parts(found[name], before if name == start else "")]
     rows, position = await _collect(connection, search, parts, request.limit)
     tokens = wanted_tokens(groups)
     page = await fit_page(rows, lambda row: _hit(row, tokens), limit=request.limit, budget=budget, available=len(rows))
@@ -117,6 +129,20 @@ async def search_events(connection: Connection, request: AskSearch, project: str
         position = _position(page.rows[-1])
     cursor = write_cursor(request, project, position) if position is not None else None
     return SearchResult(hits=page.items, next_cursor=cursor)
+
+
+def _parts(partition: Any, before: str) -> list[_Part]:
+    """The parts of a partition up to an id, the newest first."""
+    name = partition["relname"]
+    if partition["indexed"]:
+        return [_Part(name, before)]
+    segments = [found for found in map(WordSegment.parse, partition["segments"]) if found is not None]
+    day = parse_day(name)
+    ranges = id_ranges(segments, bounds(day)[0] if day else None, UUID(before) if before else None)
+    return [
+        _Part(name, str(one.before or ""), one.first, indexed=one.segment is not None, segment=one.segment)
+        for one in ranges
+    ]
 
 
 async def _search(
@@ -150,12 +176,15 @@ async def _portions(connection: Connection, part: _Part) -> AsyncIterator[_Part]
 
     Without them, a word that most events have would be looked for in all of them before the first are returned.
     """
+    size = FIRST_PORTION
     while not part.indexed:
-        first = await connection.fetchval(_FIRST.format(part.partition), UUID(part.before or _LAST), PORTION - 1)
-        yield replace(part, first=first)
+        size = min(size, PORTION)
+        values = UUID(part.before or _LAST), size - 1, part.first or _NO_ID
+        first = await connection.fetchval(_FIRST.format(part.partition), *values)
+        yield part if first is None else replace(part, first=first)
         if first is None:
             return
-        part = replace(part, before=str(first))
+        part, size = replace(part, before=str(first)), size * 2
     yield part
 
 

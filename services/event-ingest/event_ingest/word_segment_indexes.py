@@ -1,0 +1,142 @@
+"""Creates, merges and drops the segments of days that are not over (`word_segments`), while events are stored.
+
+Postgres reads the whole partition for each, so that creating them takes a tenth of the time at most, while a segment is
+created every ten minutes: on a large day there are fewer, and searches scan more.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Final
+from uuid import UUID
+
+from event_ingest.database import Connection, Database
+from event_ingest.partition_indexes import LATE, RETRY_SECONDS, PartitionIndexes, has_term_index
+from event_ingest.schema import bounds, partition_name
+from event_ingest.word_segments import (
+    MIN_EVENTS,
+    NAME,
+    WordSegment,
+    id_at,
+    indexed_until,
+    merge,
+    milliseconds_of,
+    surplus,
+)
+from sandherd.telemetry import logs
+
+CHECK_SECONDS: Final = 60.0
+"""How often the events without a segment are counted. At 100 events/s 10,000 are stored in 100 s."""
+SETTLED_MS: Final = 60_000
+"""How long before the newest event a segment ends: an event that is published, or delivered again, later than that is
+indexed while it is stored, which takes four times as long."""
+_WORK_SHARE: Final = 0.1
+"""The maximum share of the time in which segments are created: each reads the whole partition twice."""
+_LONGEST_REST: Final = 600.0
+"""In seconds: creating a segment may also take long because it waits for a transaction of others."""
+_LOCK: Final = 0x5A4D_5345_474D
+_SEGMENTS: Final = f"""
+select own.relname as name, own_index.indisvalid as valid
+from pg_inherits tree join pg_index own_index on own_index.indrelid = tree.inhrelid
+join pg_class own on own.oid = own_index.indexrelid
+where tree.inhparent = 'events'::regclass and own.relname ~ '{NAME}' order by own.relname
+"""  # noqa: S608  # a constant
+_NEWEST: Final = "select id from {} where id < $1 order by id desc limit 1"
+_COUNT: Final = "select count(*) from {} where id >= $1 and id < $2"
+_log: Final = logs.get("schema")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSegments:
+    """All segments: those that can be used, and those whose creation was interrupted."""
+
+    valid: list[WordSegment]
+    invalid: list[WordSegment]
+
+
+async def read_segments(connection: Connection) -> StoredSegments:
+    """The segments of all days."""
+    found = StoredSegments([], [])
+    for row in await connection.fetch(_SEGMENTS):
+        if (segment := WordSegment.parse(row["name"])) is not None:
+            (found.valid if row["valid"] else found.invalid).append(segment)
+    return found
+
+
+async def create_segments(connection: Connection, now: datetime, minimum: int = MIN_EVENTS) -> None:
+    """Create those that are due, and drop those of no use. Of a connection without a time limit, in no transaction.
+
+    Only one replica may do so at a time.
+    """
+    await _drop(connection, (await read_segments(connection)).invalid)
+    for day in sorted({(now.astimezone(UTC) - LATE).date(), now.astimezone(UTC).date()}, reverse=True):
+        found = await read_segments(connection)
+        own = [one for one in found.valid if one.partition == partition_name(day)]
+        if (new := await _next(connection, day, own, now, minimum)) is not None:
+            await connection.execute(new.statement)
+            _log.info("partition index created", index=new.name)
+    await _drop(connection, await _useless(connection))
+
+
+async def _next(
+    connection: Connection, day: date, own: Sequence[WordSegment], now: datetime, minimum: int
+) -> WordSegment | None:
+    """The segment that a day lacks, if it has enough events in none; with those that are merged into it."""
+    partition, (start, last) = partition_name(day), bounds(day)
+    newest = await _newest(connection, partition, now)
+    if newest is None or await has_term_index(connection, partition):
+        return None
+    first = indexed_until(own, start)
+    end = min(last, id_at(max(0, milliseconds_of(newest) - SETTLED_MS)))
+    events = await connection.fetchval(_COUNT.format(partition), first, end) if first < end else 0
+    return merge(own, WordSegment(partition, first, end, events)) if events >= minimum else None
+
+
+async def _newest(connection: Connection, partition: str, now: datetime) -> UUID | None:
+    """The greatest id that is not later than now: while old events are stored, that is one of these."""
+    if not await connection.fetchval("select to_regclass($1) is not null", partition):
+        return None
+    found: UUID | None = await connection.fetchval(_NEWEST.format(partition), id_at(int(now.timestamp() * 1000)))
+    return found
+
+
+async def _useless(connection: Connection) -> list[WordSegment]:
+    """Those that were merged, and those of days that have their index of words."""
+    segments = (await read_segments(connection)).valid
+    complete = {name for name in {one.partition for one in segments} if await has_term_index(connection, name)}
+    return surplus(segments) + [one for one in segments if one.partition in complete]
+
+
+async def _drop(connection: Connection, segments: Sequence[WordSegment]) -> None:
+    for name in dict.fromkeys(one.name for one in segments):
+        await connection.execute(f"drop index concurrently if exists {name}")
+        _log.info("partition index dropped", index=name)
+
+
+def rest_after(work: float) -> float:
+    """How long to wait for the next check after one that took so many seconds. Pure."""
+    return min(max(CHECK_SECONDS, work / _WORK_SHARE), _LONGEST_REST)
+
+
+class WordSegments(PartitionIndexes):
+    """Creates segments once a minute, in every replica, of which one does at a time."""
+
+    lock = _LOCK
+
+    def __init__(self, database: Database, minimum: int = MIN_EVENTS) -> None:
+        """With segments of at least this number of events."""
+        super().__init__(database)
+        self._minimum = minimum
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        while True:
+            began = time.monotonic()
+            done = await self._try()
+            work = time.monotonic() - began
+            await asyncio.sleep(rest_after(work) if done else RETRY_SECONDS)
+
+    async def _create(self, connection: Connection, now: datetime) -> None:
+        await create_segments(connection, now, self._minimum)
