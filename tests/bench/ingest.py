@@ -172,7 +172,7 @@ class Bench:
         return max([await self._postgres_alone(count, copies) for copies in (True, False)])
 
     async def _postgres_alone(self, count: int, copies: bool) -> float:
-        batches = [(batch, short_rows(batch.rows)) for batch in batches_of(make_events(count))]
+        batches = [(batch, short_rows(batch.rows, batch.short)) for batch in batches_of(make_events(count))]
         connection = await asyncpg.connect(await self.new_database())
         try:
             begun = monotonic()

@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 import nats.errors
 from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.protocol.command import pub_cmd
 
 _TLS_SCHEMES: Final = frozenset({"tls", "wss"})
@@ -32,6 +34,16 @@ class TlsClient(Client):
         self.admits: Callable[[bytes, bytes, int], bool] | None = None
         """Whether a received message is queued, by its subject, its reply subject and how many of its subscription
         wait. Replace it before subscribing."""
+        self._takers: dict[int, Callable[[Msg], None]] = {}
+        """By the number of a subscription: see `take_messages`."""
+
+    def take_messages(self, subscription: Subscription, take: Callable[[Msg], None]) -> None:
+        """Pass messages of a subscription that have a reply subject to `take`, as they are read from the connection.
+
+        They have no headers, and do not pass the subscription's queue: both together take as much CPU time as the rest
+        of receiving a message. The queue's limits don't apply, so only what was requested may be received there.
+        """
+        self._takers[subscription._id] = take  # noqa: SLF001  # nats-py has no public name for it
 
     @property
     def is_tls(self) -> bool:
@@ -71,7 +83,18 @@ class TlsClient(Client):
             subscription = self._subs.get(sid)
             if subscription is not None and not self.admits(subject, reply, subscription.pending_msgs):
                 return
-        await super()._process_msg(sid, subject, reply, data, headers)
+        take = self._takers.get(sid) if reply else None
+        if take is None:
+            await super()._process_msg(sid, subject, reply, data, headers)
+            return
+        self.stats["in_msgs"] += 1
+        self.stats["in_bytes"] += len(data)
+        take(self._build_message(sid, subject, reply, data, None))
+
+    def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
+        """Called at the end of each subscription."""
+        self._takers.pop(sid, None)
+        super()._remove_sub(sid, max_msgs)
 
     async def _process_pong(self) -> None:
         """Called for each PONG. nats-py would stop reading if the flush that sent the PING has timed out meanwhile.

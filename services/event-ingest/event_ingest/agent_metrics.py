@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
-from sandherd.contracts.envelope import Envelope
+from event_ingest.canonical_events import ParsedEvent
 from sandherd.contracts.events.agent import AgentStarted, AgentTurnCompleted, AgentUsage
 from sandherd.contracts.events.tools import AgentModelCallCompleted, AgentToolCompleted, AgentToolResult, AgentToolUse
 from sandherd.telemetry import spans, traces
@@ -120,7 +120,7 @@ class AgentMetrics:
         self._tokens: Counter[str] = Counter()
         self._cost = 0
         # Not `match`: this runs for most of a herd's events.
-        self._by_type: dict[str, Callable[[Envelope[Any], Any], None]] = {
+        self._by_type: dict[str, Callable[[ParsedEvent, Any], None]] = {
             AgentStarted.type: self._record_start,
             AgentUsage.type: self._record_usage,
             AgentTurnCompleted.type: self._record_turn,
@@ -130,7 +130,7 @@ class AgentMetrics:
             AgentToolResult.type: self._record_tool_result,
         }
 
-    def record(self, events: Iterable[Envelope[Any]]) -> None:
+    def record(self, events: Iterable[ParsedEvent]) -> None:
         """Record these events, and export their spans if there is an exporter."""
         self._exports_spans, self._skipped_spans = traces.is_exported(), 0
         self._budget.refill()
@@ -154,23 +154,23 @@ class AgentMetrics:
         if self._skipped_spans:
             self._meters.count("sandherd_spans_spared_total", self._skipped_spans)
 
-    def _record_start(self, event: Envelope[Any], started: AgentStarted) -> None:
+    def _record_start(self, event: ParsedEvent, started: AgentStarted) -> None:
         self._names.add(event.source, _short(started.sdk))
         if started.model:
             self._models.add(event.source, _short(started.model))
 
-    def _record_usage(self, event: Envelope[Any], usage: AgentUsage) -> None:
+    def _record_usage(self, event: ParsedEvent, usage: AgentUsage) -> None:
         for kind in _TOKENS:
             self._tokens[kind] += getattr(usage, f"{kind}_tokens")
         self._cost += usage.cost_micro_usd
         if usage.model:
             self._models.add(event.source, _short(usage.model))
 
-    def _record_turn(self, _event: Envelope[Any], turn: AgentTurnCompleted) -> None:
+    def _record_turn(self, _event: ParsedEvent, turn: AgentTurnCompleted) -> None:
         if turn.duration_ms is not None:
             self._durations[_TURNS].append(_seconds(turn.duration_ms))
 
-    def _record_model_call(self, event: Envelope[Any], call: AgentModelCallCompleted) -> None:
+    def _record_model_call(self, event: ParsedEvent, call: AgentModelCallCompleted) -> None:
         if call.duration_ms is None:
             return
         duration = _seconds(call.duration_ms)
@@ -180,19 +180,19 @@ class AgentMetrics:
             values = {spans.MODEL: model, spans.PROVIDER: _provider(model), spans.OPERATION: "chat"}
             self._export_span(spans.CHAT, event, duration, values)
 
-    def _record_tool_use(self, event: Envelope[Any], use: AgentToolUse) -> None:
+    def _record_tool_use(self, event: ParsedEvent, use: AgentToolUse) -> None:
         self._calls.record_start(event.source, _short(use.tool_use_id), _short(use.tool), event.time)
 
-    def _record_tool_completion(self, event: Envelope[Any], completed: AgentToolCompleted) -> None:
+    def _record_tool_completion(self, event: ParsedEvent, completed: AgentToolCompleted) -> None:
         if completed.tool_use_id is not None:
             duration = None if completed.duration_ms is None else _seconds(completed.duration_ms)
             self._record_tool_call(event, _short(completed.tool_use_id), _short(completed.tool), duration, failed=False)
 
-    def _record_tool_result(self, event: Envelope[Any], result: AgentToolResult) -> None:
+    def _record_tool_result(self, event: ParsedEvent, result: AgentToolResult) -> None:
         self._record_tool_call(event, _short(result.tool_use_id), None, None, failed=result.is_error)
 
     def _record_tool_call(
-        self, event: Envelope[Any], call: str, tool: str | None, duration: Seconds | None, *, failed: bool
+        self, event: ParsedEvent, call: str, tool: str | None, duration: Seconds | None, *, failed: bool
     ) -> None:
         ended = self._calls.record_end(event.source, call, event.time, duration)
         if ended is None:
@@ -217,7 +217,7 @@ class AgentMetrics:
         self._skipped_spans += 1
         return False
 
-    def _export_span(self, row: SpanRow, event: Envelope[Any], duration: Seconds, values: spans.Values) -> None:
+    def _export_span(self, row: SpanRow, event: ParsedEvent, duration: Seconds, values: spans.Values) -> None:
         if event.traceparent is None:
             return  # it belongs to no trace
         entity = {

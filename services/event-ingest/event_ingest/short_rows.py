@@ -18,9 +18,9 @@ _TRACE: Final = re.compile('"traceparent":"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}
 _DATA: Final = '"data":'
 
 
-def short_rows(rows: Sequence[Row]) -> list[Row]:
-    """The rows, each in its short form if it has one."""
-    return [short_row(row) for row in rows]
+def short_rows(rows: Sequence[Row], known: Sequence[Row | None]) -> list[Row]:
+    """The rows, each in its short form if it has one: in that which is `known`, as its event was read by that form."""
+    return [short or short_row(row) for row, short in zip(rows, known, strict=True)]
 
 
 def short_row(row: Row) -> Row:

@@ -101,7 +101,7 @@ async def _write_with_retries(database: Database, batch: Batch, write: Write) ->
 
 def stored_rows(database: Database, batch: Batch) -> Sequence[Row]:
     """The rows of a batch in the form in which they are stored."""
-    return short_rows(batch.rows) if database.stores_short_rows else batch.rows
+    return short_rows(batch.rows, batch.short) if database.stores_short_rows else batch.rows
 
 
 async def write_new(connection: Connection, batch: Batch, rows: Sequence[Row]) -> BatchResult:

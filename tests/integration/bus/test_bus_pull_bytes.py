@@ -63,7 +63,7 @@ async def test_backlog_of_large_messages_does_not_disconnect_its_reader(
             return bool(found.num_ack_pending) and not found.num_waiting
 
         await eventually(stored)
-        puller = Puller(bus, stream, consumer, WINDOW)
+        puller = Puller(bus, stream, consumer, WINDOW, headers=service is not P.EVENT_INGEST)
         await puller.bind()
         await puller._request_more()
         await bus.flush(timeout=PATIENCE)

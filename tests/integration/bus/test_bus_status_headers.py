@@ -26,17 +26,24 @@ STATUSES: tuple[Mapping[str, str], ...] = (
 
 
 @pytest.mark.parametrize(
-    ("service", "consumer"), [(Principal.EVENT_INGEST, "event-ingest"), (Principal.SPAWNER, "spawner-agents")]
+    ("service", "consumer", "headers"),
+    [
+        (Principal.EVENT_INGEST, "event-ingest", True),
+        (Principal.EVENT_INGEST, "event-ingest", False),
+        (Principal.SPAWNER, "spawner-agents", True),
+    ],
 )
-async def test_message_with_a_status_header_is_a_message(herd: Broker, service: Principal, consumer: str) -> None:
+async def test_message_with_a_status_header_is_a_message(
+    herd: Broker, service: Principal, consumer: str, headers: bool
+) -> None:
     """More of them than the window holds arrive one by one, and so does what is published behind them."""
     subject = event_subject("p1", "sbx-1", "agent.started")
     async with herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker, herd.bus(service) as bus:
-        for headers in STATUSES * 2:
-            await worker.client.publish(subject, b"", headers=dict(headers))
+        for status in STATUSES * 2:
+            await worker.client.publish(subject, b"", headers=dict(status))
         await worker.client.publish(subject, b"{}")
         await worker.flush()
-        puller = Puller(bus, "EVENTS", consumer, WINDOW)
+        puller = Puller(bus, "EVENTS", consumer, WINDOW, headers=headers)
         await puller.bind()
         found: list[Msg] = []
         async with asyncio.timeout(PATIENCE):
@@ -44,7 +51,8 @@ async def test_message_with_a_status_header_is_a_message(herd: Broker, service: 
                 for message in await puller.next_batch(WINDOW):
                     found.append(message)
                     await message.ack_sync(timeout=PATIENCE)
-        assert [message.headers or {} for message in found[:-1]] == [dict(headers) for headers in STATUSES * 2]
+        expected = [dict(status) if headers else {} for status in STATUSES * 2]
+        assert [message.headers or {} for message in found[:-1]] == expected
         assert found[-1].data == b"{}"
         assert puller.problem() is None
         await puller.unbind()

@@ -21,20 +21,41 @@ from tests.polling import eventually
 SANDBOXES = 8
 EVENTS_EACH = 375
 KILLS = 3
-DIE_AFTER_COMMIT = """
+RUN = """
+from event_ingest import main, writer
+writer._COPIED = {copied}
+main.main()
+"""
+"""event-ingest as it is; batches of this number of events and larger ones are written by COPY first."""
+DIE_IN_A_BATCH = """
 import os, signal
-from event_ingest import ingest, main
-store, left = ingest.store, [3]
-async def store_and_die(database, batch):
-    stored = await store(database, batch)
+from event_ingest import ingest, main, writer
+writer._COPIED, left = {copied}, [3]
+def die():
     left[0] -= 1
     if not left[0]:
         os.kill(os.getpid(), signal.SIGKILL)
+count, fold, store = writer.batch_totals, writer._fold, ingest.store
+def die_and_count(batch):
+    die()
+    return count(batch)
+async def fold_and_die(connection, projections):
+    await fold(connection, projections)
+    die()
+async def store_and_die(database, batch):
+    stored = await store(database, batch)
+    die()
     return stored
-ingest.store = store_and_die
+if {step!r} == "written":
+    writer.batch_totals = die_and_count
+elif {step!r} == "counted":
+    writer._fold = fold_and_die
+else:
+    ingest.store = store_and_die
 main.main()
 """
-"""event-ingest as it is, killed after its third commit and before that batch is acknowledged."""
+"""event-ingest as it is, killed in its third batch: when its rows are written, when they are counted, both before the
+transaction ends, or when it is committed and not acknowledged."""
 DIE_WHILE_COPYING = """
 import os, signal
 from event_ingest import main
@@ -64,9 +85,9 @@ async def _start(world: Any, program: str, **more: str) -> Process:
     return await asyncio.create_subprocess_exec(sys.executable, "-c", program, env=environment, stdout=DEVNULL)
 
 
-async def _start_ready(world: Any, file: Path) -> Process:
+async def _start_ready(world: Any, file: Path, copied: int) -> Process:
     """One that works, and so ends in order when it is asked to."""
-    process = await _start(world, "from event_ingest.main import main; main()", SANDHERD_HTTP_PORT_FILE=str(file))
+    process = await _start(world, RUN.format(copied=copied), SANDHERD_HTTP_PORT_FILE=str(file))
     async with asyncio.timeout(PATIENCE):
         while not (file.exists() and (await read_readiness(f"http://127.0.0.1:{file.read_text().strip()}"))[0]):
             await asyncio.sleep(0.05)  # another process sets no event here
@@ -99,24 +120,26 @@ async def _audit_is_clean(world: Any, count: int) -> Any:
 
 
 @pytest.mark.faults
-async def test_kill_between_commit_and_acknowledgement_counts_once(world: Any, script: Any) -> None:
-    """Killed repeatedly with a committed and unacknowledged batch: redelivered events are refused and counted."""
+@pytest.mark.parametrize(("step", "copied"), [("written", 1), ("counted", 1), ("committed", 1), ("committed", 10**6)])
+async def test_kill_in_a_batch_counts_once(world: Any, script: Any, step: str, copied: int) -> None:
+    """Killed repeatedly, with rows that are copied or inserted: a batch counts once, or, if not committed, later."""
     count = await _say_all(world, script)
     for _ in range(KILLS):
-        process = await _start(world, DIE_AFTER_COMMIT)
+        process = await _start(world, DIE_IN_A_BATCH.format(step=step, copied=copied))
         async with asyncio.timeout(PATIENCE):
             assert await process.wait() == -signal.SIGKILL
-    process = await _start(world, "from event_ingest.main import main; main()")
+    process = await _start(world, RUN.format(copied=copied))
     await world.stored(count)
     await _end(process)
     audit = await _audit_is_clean(world, count)
-    assert audit.duplicates_refused > 0
+    assert audit.duplicates_refused > 0 or step != "committed"
 
 
 @pytest.mark.faults
-async def test_two_processes_share_the_work(world: Any, script: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("copied", [1, 10**6])
+async def test_two_processes_share_the_work(world: Any, script: Any, tmp_path: Path, copied: int) -> None:
     """Two processes on one durable consumer and one database: nothing is stored or counted twice, or left out."""
-    started = await asyncio.gather(*[_start_ready(world, tmp_path / f"port-{number}") for number in range(2)])
+    started = await asyncio.gather(*[_start_ready(world, tmp_path / f"port-{one}", copied) for one in range(2)])
     count = await _say_all(world, script)
     await world.stored(count)
     for process in started:

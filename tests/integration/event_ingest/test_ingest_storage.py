@@ -8,10 +8,13 @@ from uuid import UUID
 
 import pytest
 
+from event_ingest.rows import Batch
 from event_ingest.schema import ensure_partitions, partition_name
+from event_ingest.writer import stored_rows, write_new
 from sandherd.bus.consumers.consumer import DONE, Dead, Retry
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import derived_uuid
+from tests.polling import eventually
 
 
 async def test_event_is_stored_verbatim(history: Any, script: Any) -> None:
@@ -29,6 +32,13 @@ async def test_event_is_stored_verbatim(history: Any, script: Any) -> None:
     assert row["size"] == len(document)
 
 
+@pytest.fixture(params=[1, 10**6], ids=["copied", "inserted"])
+def copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of any size are written by COPY first, or none is."""
+    monkeypatch.setattr("event_ingest.writer._COPIED", request.param)
+
+
+@pytest.mark.usefixtures("copied")
 async def test_redelivered_event_is_counted_once(history: Any, script: Any) -> None:
     """An event delivered twice, in one batch and in a later one, is one row and one in every count."""
     events = script.messages("sbx-1", 10)
@@ -38,6 +48,51 @@ async def test_redelivered_event_is_counted_once(history: Any, script: Any) -> N
     assert row == {"stored": 10, "highest": 10, "sequence_sum": 55}
     assert await history.rows("select * from refusals") == [{"project": "default", "duplicates": 13}]
     assert await history.rows("select count(*) from events") == [{"count": 10}]
+
+
+@pytest.mark.usefixtures("copied")
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+async def test_batch_waits_for_what_another_replica_is_storing(history: Any, script: Any, ends: str) -> None:
+    """Of events that another transaction has written, those that it commits are duplicates, and no other is."""
+    events = script.messages("sbx-1", 6)
+    other = Batch()
+    for index, delivery in enumerate(history.delivered(events[2:4])):
+        other.add(index, delivery)
+    async with history.database.writing() as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        await write_new(connection, other, stored_rows(history.database, other))
+        handling = asyncio.create_task(history.hear(events))
+        waiting = "select exists (select from pg_stat_activity where wait_event = 'transactionid') as waits"
+        await eventually(lambda: _is_true(history, waiting), "the batch waits for the transaction")
+        await getattr(transaction, ends)()
+    assert await handling == [DONE] * 6
+    [row] = await history.rows("select stored, highest, sequence_sum from sources")
+    assert row == {"stored": 6, "highest": 6, "sequence_sum": 21}
+    assert await history.rows("select sum(events)::int as events from event_rates") == [{"events": 6}]
+    refused = await history.rows("select duplicates from refusals")
+    assert refused == ([{"duplicates": 2}] if ends == "commit" else [])
+    assert await history.rows("select count(*) from events") == [{"count": 6}]
+
+
+async def _is_true(history: Any, question: str) -> bool:
+    [[answer]] = [row.values() for row in await history.rows(question)]
+    return bool(answer)
+
+
+@pytest.mark.usefixtures("copied")
+async def test_replicas_that_store_the_same_events_at_once_count_each_once(history: Any, script: Any) -> None:
+    """Overlapping batches in opposite orders, at the same time: no deadlock loses one, and all counts are exact."""
+    events = script.messages("sbx-1", 60) + script.messages("sbx-2", 60)
+    batches = [events[:80], events[::-1][:80], events[20:100], events[::-1]]
+    outcomes = await asyncio.gather(*[history.hear(batch) for batch in batches])
+    assert outcomes == [[DONE] * len(batch) for batch in batches]
+    rows = await history.rows("select stored, highest, sequence_sum from sources order by source")
+    assert rows == [{"stored": 60, "highest": 60, "sequence_sum": 1830}] * 2
+    assert await history.rows("select sum(events)::int as events from event_rates") == [{"events": 120}]
+    given = sum(map(len, batches))
+    assert await history.rows("select duplicates from refusals") == [{"duplicates": given - len(events)}]
+    assert await history.rows("select count(*) from events") == [{"count": len(events)}]
 
 
 async def test_large_batch_is_stored_in_parts(history: Any, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,6 +107,7 @@ async def test_large_batch_is_stored_in_parts(history: Any, script: Any, monkeyp
     assert await history.rows("select count(distinct xmin::text) > 3 as parts from events") == [{"parts": True}]
 
 
+@pytest.mark.usefixtures("copied")
 async def test_event_with_a_used_id_is_refused_visibly(history: Any, script: Any) -> None:
     """Another event under a used id is counted as refused and does not vanish as if it were stored."""
     mine, others = script.messages("sbx-1", 1), script.messages("sbx-2", 1)

@@ -96,12 +96,13 @@ async def consume_batches(
 ) -> None:
     """Pass the available messages, up to `batch`, to `handle`, which returns an outcome for each. Until cancelled.
 
-    Up to `in_flight` batches are handled at a time, in any order: one is read while another is being stored.
+    Up to `in_flight` batches are handled at a time, in any order: one is read while another is being stored. Deliveries
+    have no headers.
     """
     row = BY_CONSUMER[consumer]
     async with HeldMessages.open(bus, row, counted, limits, None) as held:
         await run_until_first(
-            _pull(bus, row, held.accept, health, batch=batch, window=batch * 4),
+            _pull(bus, row, held.accept, health, batch=batch, window=batch * 4, headers=False),
             *(_handle_batches(held, handle, batch) for _ in range(in_flight)),
         )
 
@@ -114,8 +115,9 @@ async def _pull(
     *,
     batch: int,
     window: int,
+    headers: bool = True,
 ) -> None:
-    puller = Puller(bus, consumer.stream, consumer.name, window)
+    puller = Puller(bus, consumer.stream, consumer.name, window, headers=headers)
     health.add(f"consumer {consumer.name}", puller.problem)
     try:
         while True:

@@ -7,6 +7,7 @@ quantum of one: Shreedhar and Varghese, 1995), and so do the entities of a proje
 
 import json
 from collections import OrderedDict, deque
+from functools import lru_cache
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from sandherd.bus.consumers.outcomes import Delivery
@@ -84,10 +85,15 @@ _NAMES: Final = ("sandbox", "task")
 
 def lane_of(delivery: Delivery) -> Lane:
     """The lane of an event or a command. A command has its project in the subject, its entity only in the payload."""
-    tokens = delivery.subject.split(".")
-    if tokens[2] == "event" and len(tokens) == _EVENT_TOKENS:
-        return Lane(tokens[3], tokens[4])
-    return Lane(tokens[-1], _entity_of_command(delivery.data))
+    lane = _lane_of_event(delivery.subject)
+    return lane or Lane(delivery.subject.split(".")[-1], _entity_of_command(delivery.data))
+
+
+@lru_cache(maxsize=8192)  # a herd publishes on few subjects, and often
+def _lane_of_event(subject: str) -> Lane | None:
+    """The lane of an event; None for a command."""
+    tokens = subject.split(".")
+    return Lane(tokens[3], tokens[4]) if tokens[2] == "event" and len(tokens) == _EVENT_TOKENS else None
 
 
 def _entity_of_command(document: bytes) -> str:

@@ -71,15 +71,8 @@ def read_delivery(msg: Msg) -> Delivery:
     """The message, with the metadata in its reply subject (NATS ADR-15: both forms of `$JS.ACK`)."""
     tokens = msg.reply.split(".")
     stream, _, deliveries, sequence, _, nanoseconds = tokens[2:8] if len(tokens) == 9 else tokens[4:10]
-    return Delivery(
-        subject=msg.subject,
-        data=msg.data,
-        stream=stream,
-        stream_sequence=int(sequence),
-        deliveries=int(deliveries),
-        at=datetime.fromtimestamp(int(nanoseconds) / NANO, UTC),
-        headers=msg.headers or {},
-    )
+    at = datetime.fromtimestamp(int(nanoseconds) / NANO, UTC)
+    return Delivery(msg.subject, msg.data, stream, int(sequence), int(deliveries), at, msg.headers or {})
 
 
 def negative(after: float) -> bytes:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
+from event_ingest.canonical_events import ParsedEvent
 from event_ingest.schema import DAYS_BEFORE
 from sandherd.contracts.artifact_references import artifact_references
 from sandherd.contracts.chunks import chunk_count
-from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events.base import ArtifactRef
 from sandherd.contracts.names import is_safe_name
 from sandherd.contracts.subjects import ARTIFACT
@@ -36,7 +36,7 @@ on conflict (project, owner, artifact, sha256) do update set day = excluded.day 
 """Add them. An event with an older id counts for the current day: its own may be dropped already."""
 
 
-def referred_artifacts(event: Envelope[Any]) -> Iterator[ArtifactRow]:
+def referred_artifacts(event: ParsedEvent) -> Iterator[ArtifactRow]:
     """The artifacts of its project that the event refers to, and of its own sandbox if a worker has published it.
 
     Other references are ignored: a sandbox may not decide what is stored under another's name.

@@ -1,0 +1,158 @@
+"""An event that is read by its canonical form is the one that `read_event` reads; nothing else is read by it."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import sandherd.contracts
+from event_ingest.canonical_events import CanonicalEvent, read_canonical
+from event_ingest.rows import Batch
+from event_ingest.short_rows import short_row
+from sandherd.bus.consumers.consumer import Delivery
+from sandherd.contracts.decoder import read_event
+from sandherd.contracts.envelope import Envelope
+from sandherd.contracts.errors import ContractError
+from sandherd.contracts.events import EVENTS, EventData
+from sandherd.contracts.subjects import event_subject
+
+GOLDEN: Final = Path(sandherd.contracts.__file__).parent / "golden/v1/events"
+AGENTS: Final = sorted(name for name in EVENTS if name.startswith("agent."))
+MESSAGE: Final = "agent.message"
+PIECES: Final = (
+    *('"data":{}', '"data":', ',"data":{"content":"x","content_length":1}', ',"id":"x"', ',"unknown":1', "}", "{"),
+    *('"', "\\", ",", ":", " ", "\n", "\\u0000", "\\\\u0000", "NaN", "Infinity", "\\ud800", "null", "0", "9", "-", "Z"),
+    *('"taskid":"task-2",', '"taskid":null,', '"sandboxid":"sbx-2",', '"project":"other",', '"traceparent":null,'),
+    *(".000000", ".5", "24:00:00", "2199", "1999", "2200", "4294967296", "2147483648", "é", "\ufffd", "\u2028", "１"),
+)
+"""What is put into documents: what has a meaning in one, and what is nearly that."""
+
+
+def _golden(event_type: str) -> Envelope[EventData]:
+    """The golden example of a type."""
+    said = json.loads((GOLDEN / f"{event_type}.json").read_text())
+    subject = event_subject(said["project"], said["subject"], event_type)
+    return read_event(subject, json.dumps(said).encode())
+
+
+def _subject(event: Envelope[EventData]) -> str:
+    return event_subject(event.project, event.subject, event.type)
+
+
+def _values(event: Envelope[EventData] | CanonicalEvent) -> list[Any]:
+    """All that is stored or measured of an event."""
+    names = (*Envelope.model_fields, "data")
+    return [getattr(event, name) for name in names if name in CanonicalEvent._fields]
+
+
+def _check(subject: str, document: bytes) -> bool:
+    """Whether it is read by its form; fails if it is, and `read_event` or `short_row` have another result."""
+    found = read_canonical(subject, document)
+    if found is None:
+        return False
+    assert _values(found) == _values(read_event(subject, document))
+    batch = Batch()
+    batch.add(0, Delivery(subject, document, "EVENTS", 7, 1, found.time))
+    [whole], [short] = batch.rows, batch.short
+    assert short == short_row(whole)
+    return True
+
+
+@pytest.mark.parametrize("event_type", AGENTS)
+def test_every_event_of_an_agent_is_read_by_its_form(event_type: str) -> None:
+    """As it is written, with and without the members that may be absent."""
+    event = _golden(event_type)
+    for update in ({}, {"traceparent": None}, {"taskid": None}, {"time": event.time.replace(microsecond=0)}):
+        changed = event.model_copy(update=update)
+        assert _check(_subject(changed), changed.to_json())
+
+
+@pytest.mark.parametrize("event_type", sorted(set(EVENTS) - set(AGENTS)))
+def test_events_of_services_are_left_to_the_decoder(event_type: str) -> None:
+    """Their tables are computed from the envelope."""
+    event = _golden(event_type)
+    assert read_canonical(_subject(event), event.to_json()) is None
+
+
+@given(st.data())
+def test_changed_document_is_read_equally_or_left(data: st.DataObject) -> None:
+    """Pieces are inserted into a document, or replace some of it, at any place."""
+    event = _golden(data.draw(st.sampled_from([MESSAGE, "agent.tool_use", "agent.usage"])))
+    text = event.to_json().decode()
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        end = start + data.draw(st.integers(0, 12))
+        text = text[:start] + data.draw(st.sampled_from(PIECES)) + text[end:]
+    try:
+        _check(_subject(event), text.encode())
+    except ContractError as error:
+        raise AssertionError(f"{text} is refused by read_event: {error}") from error
+
+
+@given(st.sampled_from([*Envelope.model_fields]), st.sampled_from(PIECES), st.integers(0, 40))
+def test_changed_member_is_read_equally_or_left(member: str, piece: str, place: int) -> None:
+    """Within the value of a member of the envelope."""
+    event = _golden(MESSAGE)
+    text = event.to_json().decode()
+    start = text.index(f'"{member}":') + len(member) + 3 + place
+    for end in (start, start + len(piece)):
+        _check_or_refuse(_subject(event), (text[:start] + piece + text[end:]).encode())
+
+
+def _check_or_refuse(subject: str, document: bytes) -> None:
+    try:
+        _check(subject, document)
+    except ContractError as error:
+        raise AssertionError(f"{document!r} is refused by read_event: {error}") from error
+
+
+@given(st.binary(min_size=1, max_size=3), st.integers(0, 2**16))
+@example(b"\xff", 400)
+@example(b"\xed\xa0\x80", 400)
+def test_changed_bytes_are_read_equally_or_left(piece: bytes, place: int) -> None:
+    """Also bytes that are no text."""
+    event = _golden(MESSAGE)
+    document = bytearray(event.to_json())
+    start = place % len(document)
+    document[start : start + len(piece)] = piece
+    _check_or_refuse(_subject(event), bytes(document))
+
+
+@pytest.mark.parametrize("depth", range(190, 205))
+def test_nesting_is_limited_as_in_the_whole_document(depth: int) -> None:
+    """The parser limits it: what is stored must be readable as a whole."""
+    event = _golden("agent.tool_use")
+    nested = json.loads("[" * depth + "]" * depth)
+    changed = event.model_copy(update={"data": event.data.model_copy(update={"input": {"deep": nested}})})
+    _check_or_refuse(_subject(event), changed.model_dump_json(exclude_none=True).encode())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (r'"subject":"[^"]*"', '"subject":"sbx-2"'),
+        (r'"source":"[^"]*"', '"source":"/sandherd/sandbox/sbx-2"'),
+        (r'"project":"[^"]*"', '"project":"other"'),
+        (r'"sandboxid":"[^"]*"', '"sandboxid":"sbx-2"'),
+        (r'"type":"agent.message"', '"type":"agent.thinking"'),
+        (r"urn:sandherd:v1:", "urn:sandherd:v2:"),
+        (r'"sequence":\d+', '"sequence":0'),
+        (r'"sequence":\d+', '"sequence":2147483648'),
+        (r'"time":"\d{4}', '"time":"1999'),
+        (r'"time":"\d{4}', '"time":"2200'),
+        (r'"id":"(.{14})7', r'"id":"\g<1>4'),
+        (r'"content":"', r'"content":"\\u0000'),
+    ],
+)
+def test_event_that_may_not_be_published_is_left_to_be_refused(before: str, after: str) -> None:
+    """Each difference between document and subject, and each value that is out of range."""
+    event = _golden(MESSAGE)
+    text, count = re.subn(before, after, event.to_json().decode(), count=1)
+    assert count == 1
+    assert read_canonical(_subject(event), text.encode()) is None
+    with pytest.raises(ContractError):
+        read_event(_subject(event), text.encode())
