@@ -237,6 +237,7 @@ class MessageCommands:
         publishing = asyncio.ensure_future(self._events.publish(message, BEGUN, queued(message), datetime.now(UTC)))
         self._wake((message.project, message.sandbox))
         await publishing
+        await self._inbox.count_ahead(message.project)
 
     async def _reject(
         self, message: InboxMessage, delivery: Delivery, refused: Refusal, command_id: str | None = None

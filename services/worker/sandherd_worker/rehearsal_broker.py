@@ -20,6 +20,8 @@ _INFO: Final = {
     "auth_required": True,
     "nonce": "rehearsal",
 }
+_MAX_BYTES: Final = 64 * 1024
+"""Of a message: where the loopback interface is the host's, other processes can connect, too."""
 _LIFE: Final = timedelta(hours=1)
 
 
@@ -45,10 +47,10 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
             elif verb == b"SUB":
                 subscriptions[words[0].removesuffix(b"*")] = words[-1]
             elif verb in {b"PUB", b"HPUB"}:
-                await reader.readexactly(int(words[-1]) + len(b"\r\n"))
+                await reader.readexactly(min(int(words[-1]), _MAX_BYTES) + len(b"\r\n"))
                 _reply(writer, subscriptions, words)
-    except (ConnectionError, asyncio.IncompleteReadError):
-        pass
+    except (OSError, ValueError, LookupError, asyncio.IncompleteReadError):
+        pass  # what is no message of a worker ends its connection
     finally:
         writer.close()
 
