@@ -41,23 +41,23 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     subscriptions: dict[bytes, bytes] = {}
     try:
         while line := await reader.readline():
-            verb, *words = line.split()
+            verb, *arguments = line.split()
             if verb == b"PING":
                 writer.write(b"PONG\r\n")
             elif verb == b"SUB":
-                subscriptions[words[0].removesuffix(b"*")] = words[-1]
+                subscriptions[arguments[0].removesuffix(b"*")] = arguments[-1]
             elif verb in {b"PUB", b"HPUB"}:
-                await reader.readexactly(min(int(words[-1]), _MAX_BYTES) + len(b"\r\n"))
-                _reply(writer, subscriptions, words)
+                await reader.readexactly(min(int(arguments[-1]), _MAX_BYTES) + len(b"\r\n"))
+                _reply(writer, subscriptions, arguments)
     except (OSError, ValueError, LookupError, asyncio.IncompleteReadError):
         pass  # what is no message of a worker ends its connection
     finally:
         writer.close()
 
 
-def _reply(writer: asyncio.StreamWriter, subscriptions: dict[bytes, bytes], words: list[bytes]) -> None:
-    """To a message that was published with these words: subject, reply subject, sizes."""
-    subject, inbox = words[0].decode(), words[1]
+def _reply(writer: asyncio.StreamWriter, subscriptions: dict[bytes, bytes], arguments: list[bytes]) -> None:
+    """To a message that was published with these arguments: subject, reply subject, sizes."""
+    subject, inbox = arguments[0].decode(), arguments[1]
     number = next((number for prefix, number in subscriptions.items() if inbox.startswith(prefix)), None)
     if number is not None:
         text = _grant() if CREDENTIAL.match(subject) else b'{"stream":"EVENTS","seq":1}'
