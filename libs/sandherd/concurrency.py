@@ -16,6 +16,8 @@ SHORT_CLEANUP_SECONDS: Final = 0.5
 """The same in a worker: it has to end in time, also if its tasks wait for a broker that does not respond."""
 
 KeyT = TypeVar("KeyT", bound=Hashable)
+FirstT = TypeVar("FirstT")
+SecondT = TypeVar("SecondT")
 
 
 async def run_until_first(*runs: Awaitable[object], again_after: float = CLEANUP_SECONDS) -> None:
@@ -27,6 +29,16 @@ async def run_until_first(*runs: Awaitable[object], again_after: float = CLEANUP
             task.result()
     finally:
         await cancel_and_wait(tasks, again_after=again_after)
+
+
+async def both(first: Awaitable[FirstT], second: Awaitable[SecondT]) -> tuple[FirstT, SecondT]:
+    """The results of two that run concurrently. If one fails, the other is ended, and what the one raised is raised."""
+    tasks = asyncio.ensure_future(first), asyncio.ensure_future(second)
+    try:
+        one, other = await asyncio.gather(*tasks)
+        return one, other
+    finally:
+        await cancel_and_wait(tasks)
 
 
 async def cancel_and_wait(tasks: Iterable["asyncio.Future[Any]"], *, again_after: float = CLEANUP_SECONDS) -> None:

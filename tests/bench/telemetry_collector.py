@@ -1,4 +1,4 @@
-"""A collector that looks into nothing, and a Prometheus that asks every second.
+"""A collector that looks into nothing, and a Prometheus that asks every two seconds.
 
 `python -m tests.bench.telemetry_collector PORT METRICS MOOD`: listens at PORT, asks for /metrics at METRICS. The mood
 is `takes` or `hangs`.
@@ -7,9 +7,13 @@ is `takes` or `hangs`.
 import asyncio
 import sys
 from contextlib import suppress
+from typing import Final
 
 import aiohttp
 from aiohttp import web
+
+_INTERVAL: Final = 2.0
+"""In seconds. A run takes about as long: it is asked once in it, as more seldom it might not be at all."""
 
 
 async def ask(port: str) -> None:
@@ -19,7 +23,7 @@ async def ask(port: str) -> None:
             with suppress(aiohttp.ClientError):
                 async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
                     await answer.read()
-            await asyncio.sleep(1)
+            await asyncio.sleep(_INTERVAL)
 
 
 async def main(port: str, metrics: str, mood: str) -> None:

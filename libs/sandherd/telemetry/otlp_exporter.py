@@ -20,10 +20,12 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import DEFAULT_ON
 
 from sandherd.telemetry import logs
+from sandherd.telemetry.finished_spans import FinishedSpans
 from sandherd.telemetry.otlp_points import Points
-from sandherd.telemetry.traces import next_context
+from sandherd.telemetry.traces import SCOPE, next_context
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -49,10 +51,10 @@ class OtlpExporter:
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
         base, toll, timeout = endpoint.rstrip("/"), _Toll(meters), _timeout()
         resource = Resource.create({"service.name": f"sandherd-{service}", "service.version": version("sandherd")})
-        self._provider = TracerProvider(resource=resource, id_generator=_Numbers(), shutdown_on_exit=False)
+        self._provider = _Provider(resource=resource, id_generator=_Numbers(), shutdown_on_exit=False)
         queue_size = _SpanQueueSize(_number("OTEL_BSP_MAX_QUEUE_SIZE", _WAITING), toll)
         spans = _Counted(OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=timeout), queue_size, toll)
-        self._provider.add_span_processor(_Queue(spans, queue_size))
+        self._provider.add_exporting(_Queue(spans, queue_size))
         self._metrics = _Pushing(
             OTLPMetricExporter(endpoint=f"{base}/v1/metrics", timeout=timeout), Points(registry, resource), toll
         )
@@ -79,6 +81,19 @@ def _number(name: str, usual: int) -> int:
     """The value of one of OpenTelemetry's variables; `usual` unless it is a number above 0."""
     assigned = os.environ.get(name, "")
     return int(assigned) if assigned.isdigit() and int(assigned) else usual
+
+
+class _Provider(TracerProvider):
+    """The SDK's provider, which also takes finished spans if its sampler needs no others."""
+
+    finished_spans: FinishedSpans | None = None
+
+    def add_exporting(self, queue: "_Queue") -> None:
+        """Export spans by this queue."""
+        self.add_span_processor(queue)
+        disabled = isinstance(self.get_tracer(SCOPE), trace.NoOpTracer)  # by OTEL_SDK_DISABLED
+        if self.sampler is DEFAULT_ON and not disabled:
+            self.finished_spans = FinishedSpans(queue, self.resource, SCOPE)
 
 
 class _Numbers(RandomIdGenerator):

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -15,6 +15,11 @@ from sandherd.contracts.errors import ContractError
 from sandherd.telemetry import spans, traceparents
 from sandherd.telemetry.spans import SpanRow, Values
 
+if TYPE_CHECKING:
+    from sandherd.telemetry.finished_spans import FinishedSpans
+
+SCOPE: Final = "sandherd"
+"""The instrumentation scope of all spans."""
 _KINDS: Final = {kind: SpanKind[kind.name] for kind in spans.SpanKind}
 next_context: Final[ContextVar[traceparents.TraceContext | None]] = ContextVar("next_context", default=None)
 """The ids of the next span, if they are not random; `otlp_exporter` assigns them."""
@@ -31,7 +36,7 @@ def current_traceparent() -> str | None:
 @lru_cache(maxsize=2)
 def _tracer_of(provider: trace.TracerProvider) -> trace.Tracer:
     """The tracer, cached: creating it each time costs a third of a span."""
-    return provider.get_tracer("sandherd")
+    return provider.get_tracer(SCOPE)
 
 
 def _tracer() -> trace.Tracer:
@@ -88,8 +93,25 @@ def record(
     A sandbox connects only to the broker, so the service that receives its worker's events exports the spans of what
     the worker did. `own` is the span's predetermined id, where others refer to it already.
     """
-    if not is_exported():
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, trace.ProxyTracerProvider):
         return
+    times = _nanoseconds(begun), _nanoseconds(max(begun, ended))
+    failed = values.get(spans.ERROR_TYPE) is not None
+    # Read by name: the SDK is imported by services that export only.
+    finished: FinishedSpans | None = getattr(provider, "finished_spans", None)
+    if finished is None:
+        _record_started(row, traceparent, times, values, own, failed=failed)
+        return
+    parent, context = traceparents.read(traceparent), traceparents.read(own)
+    kind, attributes = _KINDS[row.kind], row.attributes_of(values)
+    finished.export(row.named(values), kind, times, attributes, parent=parent, own=context, failed=failed)
+
+
+def _record_started(
+    row: SpanRow, traceparent: str | None, times: tuple[int, int], values: Values, own: str | None, *, failed: bool
+) -> None:
+    """By a span of the SDK, for samplers that need it."""
     token = next_context.set(traceparents.read(own))
     try:
         emitted = _tracer().start_span(
@@ -97,13 +119,13 @@ def record(
             _remote(traceparent) or Context(),
             kind=_KINDS[row.kind],
             attributes=row.attributes_of(values),
-            start_time=_nanoseconds(begun),
+            start_time=times[0],
         )
     finally:
         next_context.reset(token)
-    if values.get(spans.ERROR_TYPE) is not None:
+    if failed:
         emitted.set_status(Status(StatusCode.ERROR))
-    emitted.end(_nanoseconds(max(begun, ended)))
+    emitted.end(times[1])
 
 
 def _nanoseconds(moment: datetime) -> int:

@@ -4,6 +4,7 @@ A command first claims the name of its message. Its claim has its sequence in CO
 because a relay was killed, finds its own claim and continues.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -30,13 +31,14 @@ from message_relay.name_claims import Claim, Use, claim_of, excess, is_unique, r
 from message_relay.record_reader import sandbox_record
 from sandherd.bus.connection import Bus, StreamFullError, SubjectFullError
 from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, Retry
-from sandherd.concurrency import KeyedLocks
+from sandherd.concurrency import KeyedLocks, both
 from sandherd.contracts.commands import AnswerApproval, RequestApproval, SendMessage, WithdrawApproval
 from sandherd.contracts.decoder import read_command, read_event
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events.conversation import AgentMessageSent
+from sandherd.contracts.records import SharedSandboxRecord
 
 _INBOX_FULL: Final = Retry(5.0, "the inbox of its sandbox is full")
 _NAMES_FULL: Final = Retry(5.0, "the bucket of messages' names is full")
@@ -78,7 +80,10 @@ class MessageCommands:
 
     async def _handle_message(self, command: Envelope[SendMessage | AnswerApproval], delivery: Delivery) -> Outcome:
         async with self._locks.hold((command.project, command.data.sandbox)):
-            entry = await self._names.find(command.project, command.data.message)
+            entry, known = await both(
+                self._names.find(command.project, command.data.message),
+                sandbox_record(self._bus, command.project, command.data.sandbox),
+            )
             match use_of(claim_of(command.data, delivery.stream_sequence, delivery.at), entry.claim):
                 case Use.TAKEN:
                     raise taken(command.data.message)
@@ -88,7 +93,7 @@ class MessageCommands:
                 return DONE
             if isinstance(command.data, AnswerApproval):
                 return await self._decide_approval(cast("Envelope[AnswerApproval]", command), delivery, entry)
-            return await self._accept(cast("Envelope[SendMessage]", command), delivery, entry)
+            return await self._accept(cast("Envelope[SendMessage]", command), delivery, entry, known)
 
     async def pass_on(self, delivery: Delivery) -> Outcome:
         """Handle an agent's message to another of its project. Raises `ContractError` for what breaks the contract."""
@@ -102,12 +107,19 @@ class MessageCommands:
                 return await self._reject(message, delivery, Refusal(Code.REFUSED, refused))
             if delivery.deliveries > 1:  # it may have been stored before
                 return await self._store_again(message)
-            refusal = await self._refusal(message)
+            known = await sandbox_record(self._bus, message.project, message.sandbox)
+            refusal = await self._refusal(message, known)
             if refusal is None:
                 refusal = await self._store_new(message)
             return DONE if refusal is None else await self._reject(message, delivery, refusal)
 
-    async def _accept(self, command: Envelope[SendMessage], delivery: Delivery, entry: NameEntry) -> Outcome:
+    async def _accept(
+        self,
+        command: Envelope[SendMessage],
+        delivery: Delivery,
+        entry: NameEntry,
+        known: SharedSandboxRecord | None,
+    ) -> Outcome:
         """Store a message, or reject it: if its sandbox has ended, or if too many messages wait.
 
         A redelivered command may have been stored, and its message even delivered, before a relay was killed. So it is
@@ -115,7 +127,7 @@ class MessageCommands:
         """
         if entry.claim is not None:
             return await self._store_again(self._message(command, entry.claim))
-        refused = await self._refusal(accepted(command, delivery.at)) or await self._excess(command.project)
+        refused = await self._refusal(accepted(command, delivery.at), known) or await self._excess(command.project)
         if refused is None:
             claim = await self._claim(command, delivery, entry)
             if isinstance(claim, Retry):
@@ -188,9 +200,9 @@ class MessageCommands:
         digest = hashlib.sha256(document).hexdigest()
         return named_source(event.subject, self._bus.ids.derive(event.time, event.project, event.subject, digest))
 
-    async def _refusal(self, message: InboxMessage) -> Refusal | None:
-        """Why a new message is not accepted, or None."""
-        no_recipient = ended(message.sandbox, await sandbox_record(self._bus, message.project, message.sandbox))
+    async def _refusal(self, message: InboxMessage, known: SharedSandboxRecord | None) -> Refusal | None:
+        """Why a new message to this sandbox is not accepted, or None."""
+        no_recipient = ended(message.sandbox, known)
         if no_recipient is not None:
             return Refusal(no_recipient.code, no_recipient.reason)
         if await self._inbox.waiting_in(message.project) >= self._max_in_project:
@@ -221,8 +233,11 @@ class MessageCommands:
         return DONE
 
     async def _wait(self, message: InboxMessage) -> None:
-        await self._events.publish(message, BEGUN, queued(message), datetime.now(UTC))
+        """Have it delivered, and publish meanwhile that it waits: `RelayEvents` publishes its events in order."""
+        publishing = asyncio.ensure_future(self._events.publish(message, BEGUN, queued(message), datetime.now(UTC)))
         self._wake((message.project, message.sandbox))
+        await publishing
+        await self._inbox.count_ahead(message.project)
 
     async def _reject(
         self, message: InboxMessage, delivery: Delivery, refused: Refusal, command_id: str | None = None

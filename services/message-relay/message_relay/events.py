@@ -24,6 +24,7 @@ from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.bus.kv import last_message
 from sandherd.bus.publish_retries import BROKER_BACKOFF
+from sandherd.concurrency import KeyedLocks
 from sandherd.contracts.delivery import InboxMessage
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
@@ -118,10 +119,12 @@ class RelayEvents:
     def __init__(self, bus: Bus, meters: Meters) -> None:
         self._bus = bus
         self._meters = meters
+        self._in_order: KeyedLocks[tuple[str, str, str]] = KeyedLocks()
 
     async def publish(self, message: InboxMessage, number: int, data: EventData, now: datetime) -> None:
-        """Publish it, retrying until the broker has stored it."""
-        await self._bus.publish_event(event_of(self._bus.ids, message, number, data, now))
+        """Publish it, retrying until the broker has stored it, after those of the message that are being published."""
+        async with self._in_order.hold((message.project, message.sandbox, source_of(message))):
+            await self._bus.publish_event(event_of(self._bus.ids, message, number, data, now))
         self._meters.count("sandherd_messages_total", state=data.type.removeprefix("message."))
 
     async def publish_rejection(self, message: InboxMessage, delivery: Delivery, data: MessageRejected) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+import nats.errors
 import nats.js.errors
 from nats.js.api import RawStreamMsg
 from pydantic import ValidationError
@@ -77,13 +78,27 @@ class Inbox:
 
     async def waiting_in(self, project: str) -> int:
         """Number of messages that wait for all sandboxes of a project; counted again after one second."""
+        if time.monotonic() >= self._counted.get(project, (0, 0.0))[1]:
+            await self._count(project)
         counted, until = self._counted.get(project, (0, 0.0))
-        if time.monotonic() >= until:
-            subject = INBOX.pattern({"project": project})
-            state = (await self._bus.js.stream_info(STREAM, subjects_filter=subject)).state
-            counted, until = sum((state.subjects or {}).values()), time.monotonic() + _COUNTED_FOR
         self._counted[project] = counted + 1, until
         return counted
+
+    async def count_ahead(self, project: str) -> None:
+        """Count again now if the next message would soon wait for it. If the broker does not reply, that one does."""
+        counted, until = self._counted.get(project, (0, 0.0))
+        if (now := time.monotonic()) < until - _COUNTED_FOR / 2:
+            return
+        self._counted[project] = counted, now + _COUNTED_FOR  # others need not count at the same time
+        try:
+            await self._count(project)
+        except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError):
+            self._counted.pop(project, None)
+
+    async def _count(self, project: str) -> None:
+        subject = INBOX.pattern({"project": project})
+        state = (await self._bus.js.stream_info(STREAM, subjects_filter=subject)).state
+        self._counted[project] = sum((state.subjects or {}).values()), time.monotonic() + _COUNTED_FOR
 
     async def waiting_sandboxes(self) -> list[Key]:
         """All sandboxes with waiting messages."""

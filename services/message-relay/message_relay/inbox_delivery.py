@@ -22,6 +22,7 @@ from message_relay.events import ACKNOWLEDGED, ENDED, RelayEvents
 from message_relay.inbox import Inbox, InboxEntry, Key
 from message_relay.record_reader import sandbox_record
 from sandherd.bus.connection import Bus, NoResponderError, RequestTimeoutError
+from sandherd.concurrency import both
 from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.events.message import MessageExpired, MessageRejected
 from sandherd.contracts.records import SharedSandboxRecord
@@ -68,17 +69,19 @@ class InboxDelivery:
         A worker that does not acknowledge a message may be waiting for an approval whose answer is queued behind it.
         An answer that waits for the next attempt does not block what is behind it.
         """
-        known = await sandbox_record(self._bus, *key)
+        known, waiting = await both(sandbox_record(self._bus, *key), self._inbox.first(key))
         if overtake and ended(key[1], known) is None and is_reachable(known):
             await self._deliver_urgent(key, known)
+            waiting = await self._inbox.first(key)
         after, left = 0, Leftover.NOTHING
-        while (waiting := await self._inbox.first(key, after)) is not None:
+        while waiting is not None:
             self._check()
             found = await self._process(waiting, key, known)
             if found is Leftover.NEXT:
                 after, left = waiting.number, Leftover.NEXT
             elif found in {Leftover.UNAVAILABLE, Leftover.SILENT}:
                 return found
+            waiting = await self._inbox.first(key, after)
         return left
 
     async def _process(self, waiting: InboxEntry, key: Key, known: SharedSandboxRecord | None) -> Leftover:

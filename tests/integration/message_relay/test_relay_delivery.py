@@ -10,9 +10,11 @@ import pytest
 
 from message_relay.inbox import Inbox
 from sandherd.backoff import Backoff
+from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery, dead_headers
 from sandherd.contracts.commands import SendMessage
 from sandherd.contracts.errors import Code, Problem
+from sandherd.contracts.events.message import MessageQueued
 from sandherd.contracts.requests import RequeueMessageRelay
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal, command_subject
@@ -37,6 +39,27 @@ async def test_message_reaches_its_worker_with_three_numbered_events(world: Worl
         assert {event["source"] for event in events} == {f"/sandherd/message-relay/{message}"}
         assert events[1]["data"]["delivery_ms"] >= 0
         await world.until_inbox_has(0)
+
+
+async def test_message_is_delivered_while_its_first_event_is_published(world: World, monkeypatch: Any) -> None:
+    """An event that is stored late delays no delivery, and no later event of the message overtakes it."""
+    received, publish = asyncio.Event(), Bus.publish_event
+
+    async def publish_late(bus: Bus, event: Any, **how: Any) -> Any:
+        if event.type == MessageQueued.type:
+            await received.wait()
+        return await publish(bus, event, **how)
+
+    monkeypatch.setattr(Bus, "publish_event", publish_late)
+    await world.record("sbx-1")
+    async with world.relay().running(), world.worker("sbx-1") as worker:
+        message = await world.send("sbx-1", "do this")
+        await world.until(lambda: worker.heard == ["do this"])
+        received.set()
+        await world.until_said(message, "acknowledged")
+        assert [event["type"] for event in (await world.stored())[message]] == [
+            f"message.{state}" for state in QUEUED_TO_END
+        ]
 
 
 async def test_messages_are_ordered_within_each_of_many_sandboxes(world: World) -> None:

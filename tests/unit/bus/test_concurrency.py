@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sandherd.concurrency import KeyedLocks, cancel_and_wait, run_until_first
+from sandherd.concurrency import KeyedLocks, both, cancel_and_wait, run_until_first
 
 
 async def test_task_that_swallows_a_cancellation_is_ended() -> None:
@@ -44,6 +44,28 @@ async def test_first_failure_cancels_the_others_and_is_raised() -> None:
     with pytest.raises(ValueError, match="x"):
         await run_until_first(goes_on(), fails(), goes_on())
     assert cleaned == [True, True]
+
+
+async def test_results_of_both_and_failure_of_one() -> None:
+    """Both results are returned. If one fails, the other has cleaned up before that is raised."""
+    cleaned = []
+
+    async def result() -> int:
+        return 1
+
+    async def fails() -> None:
+        raise ValueError("x")
+
+    async def goes_on() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append(True)
+
+    assert await both(result(), result()) == (1, 1)
+    with pytest.raises(ValueError, match="x"):
+        await both(goes_on(), fails())
+    assert cleaned == [True]
 
 
 async def test_cancelled_cancellation_ends_its_tasks_first() -> None:

@@ -129,6 +129,38 @@ async def test_trace_is_sampled_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> N
     assert 0 < len(kept["task"]) < 200
 
 
+async def test_finished_spans_are_those_of_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exported without the SDK's span, which the default sampler does not need, or with it, a span is the same."""
+    task = new_traceparent()
+    documents = []
+    for sampler in ("parentbased_always_on", "always_on"):
+        monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+        async with collecting() as collector:
+            exported = Exported(collector.endpoint)
+            assert (getattr(trace.get_tracer_provider(), "finished_spans", None) is None) == (sampler == "always_on")
+            tell(of_agent(task), task)
+            tell(of_agent(of_agent(task)), f"{task[:-2]}03")
+            traces.record(spans.TASK, None, NOW, NOW - timedelta(seconds=1), {spans.PRIORITY: "x" * 300}, own=task)
+            await exported.stop()
+        documents.append(sorted(span.whole for span in collector.spans))
+        trace._TRACER_PROVIDER, trace._TRACER_PROVIDER_SET_ONCE._done = None, False
+    assert documents[0] == documents[1]
+    assert len(documents[0]) == 3
+
+
+async def test_span_in_a_trace_that_is_not_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default a span is exported if its parent is; nothing is exported if the SDK is disabled."""
+    for disabled in ("false", "true"):
+        monkeypatch.setenv("OTEL_SDK_DISABLED", disabled)
+        async with collecting() as collector:
+            exported = Exported(collector.endpoint)
+            tell(new_traceparent(), f"{new_traceparent()[:-2]}00")
+            tell(new_traceparent(), "00-" + "0" * 32 + "-" + "0" * 16 + "-01")
+            await exported.stop()
+        assert [span.parent for span in collector.spans] == ([""] if disabled == "false" else [])
+        trace._TRACER_PROVIDER, trace._TRACER_PROVIDER_SET_ONCE._done = None, False
+
+
 async def test_exported_metrics_equal_those_of_prometheus() -> None:
     """Sums, gauges and histograms have the same names and figures; a histogram's buckets are not cumulative."""
     async with collecting() as collector:

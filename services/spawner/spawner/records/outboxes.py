@@ -12,8 +12,12 @@ from typing import Final, TypeVar
 
 from spawner.records.record import Record
 
-CLEAR_AFTER: Final = 1.0
-"""Seconds after which a published event is removed from its record, if no other write has removed it."""
+CLEAR_AFTER: Final = 10.0
+"""Seconds after which a published event is removed from its record, if no other write has removed it.
+
+Tasks that wait for their turn for less take no write for it. Far below the duplicate window of events: a spawner that
+is started again within it publishes none twice.
+"""
 
 RecordT = TypeVar("RecordT", bound=Record)
 
