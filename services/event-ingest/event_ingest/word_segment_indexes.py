@@ -116,7 +116,7 @@ async def _drop(connection: Connection, segments: Sequence[WordSegment]) -> None
 
 
 def rest_after(work: float) -> float:
-    """How long to wait for the next check after one that took so many seconds. Pure."""
+    """How long to wait for the next check after one that took this number of seconds. Pure."""
     return min(max(CHECK_SECONDS, work / _WORK_SHARE), _LONGEST_REST)
 
 
