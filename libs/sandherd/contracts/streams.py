@@ -43,7 +43,12 @@ class Stream:
     per_message_ttl: bool = False
     """Whether a message may set how long it is stored, in its header `Nats-TTL`."""
     republished: bool = False
-    """Whether each message, once it is stored, is republished for subscribers (`live_subject`)."""
+    """Whether each message, once it is stored, is republished for subscribers (`live_subject`).
+
+    It takes the broker 8 µs of CPU time for each message, also without a subscriber; a push consumer would take 3 µs,
+    and nothing without one. But a consumer delivers all on one subject, while any program may subscribe to some of the
+    live subjects of its project, without a request that could create a consumer (docs/subscribe.md).
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import sandherd.contracts
-from event_ingest.canonical_events import CanonicalEvent, read_canonical
+from event_ingest.canonical_events import MAX_BYTES, CanonicalEvent, read_canonical
 from event_ingest.rows import Batch
 from event_ingest.short_rows import short_row
 from sandherd.bus.consumers.consumer import Delivery
@@ -110,6 +110,26 @@ def _check_or_refuse(subject: str, document: bytes) -> None:
         raise AssertionError(f"{document!r} is refused by read_event: {error}") from error
 
 
+@pytest.mark.parametrize("piece", PIECES)
+def test_changed_end_is_read_equally_or_left(piece: str) -> None:
+    """A member of the envelope behind `data`, and text behind the document."""
+    event = _golden(MESSAGE)
+    text = event.to_json().decode()
+    for changed in (f"{text[:-1]}{piece}}}", f"{text[:-2]}{piece}}}}}", f"{text}{piece}"):
+        _check_or_refuse(_subject(event), changed.encode())
+
+
+def test_large_document_is_left_to_the_decoder() -> None:
+    """A batch does not have both forms of large documents in memory."""
+    event = _golden(MESSAGE)
+    small, large = (
+        event.model_copy(update={"data": event.data.model_copy(update={"content": "x" * size})}).to_json()
+        for size in (MAX_BYTES // 2, MAX_BYTES)
+    )
+    assert _check(_subject(event), small)
+    assert not _check(_subject(event), large)
+
+
 @given(st.binary(min_size=1, max_size=3), st.integers(0, 2**16))
 @example(b"\xff", 400)
 @example(b"\xed\xa0\x80", 400)
@@ -146,6 +166,8 @@ def test_nesting_is_limited_as_in_the_whole_document(depth: int) -> None:
         (r'"time":"\d{4}', '"time":"2200'),
         (r'"id":"(.{14})7', r'"id":"\g<1>4'),
         (r'"content":"', r'"content":"\\u0000'),
+        (r'"data":{', '"data":{"x":NaN,'),
+        (r'"data":{', '"data":{"x":[-Infinity],'),
     ],
 )
 def test_event_that_may_not_be_published_is_left_to_be_refused(before: str, after: str) -> None:
@@ -156,3 +178,30 @@ def test_event_that_may_not_be_published_is_left_to_be_refused(before: str, afte
     assert read_canonical(_subject(event), text.encode()) is None
     with pytest.raises(ContractError):
         read_event(_subject(event), text.encode())
+
+
+@pytest.mark.parametrize("place", [3, 4, 6], ids=["project", "sandbox", "type"])
+def test_document_on_the_subject_of_another_is_left_to_be_refused(place: int) -> None:
+    """A sandbox can't publish as another one: a document that is valid there is not read here."""
+    event = _golden(MESSAGE)
+    tokens = _subject(event).split(".")
+    tokens[place] = "thinking" if place == 6 else "sbx-other"
+    assert read_canonical(_subject(event), event.to_json()) is not None
+    assert read_canonical(".".join(tokens), event.to_json()) is None
+    with pytest.raises(ContractError):
+        read_event(".".join(tokens), event.to_json())
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        *("2026-11-20T12:00:02.000000Z", "2026-11-20T12:00:02.5Z", "2026-11-20T12:00:02.750000+00:00"),
+        *("2026-11-20T13:00:02.750000+01:00", "2026-11-20 12:00:02.750000Z", "2026-11-20T12:00:02.750000z"),
+        *("2026-11-20T12:00Z", "2026-11-20T12:00:02,750000Z"),
+    ],
+)
+def test_time_in_another_form_is_left(time: str) -> None:
+    """The short form of a row has no time: it is put back in the one form in which it is written."""
+    event = _golden(MESSAGE)
+    text = re.sub(r'"time":"[^"]*"', f'"time":"{time}"', event.to_json().decode())
+    assert read_canonical(_subject(event), text.encode()) is None
