@@ -96,20 +96,6 @@ def variables_of(text: str) -> dict[str, str]:
     return {name: value for name, value in json.loads(text).items() if name.isupper() and name != "PWD"}
 
 
-async def test_warm_unit_yields_until_it_is_claimed(open_process: Open, plan_for: PlanFor) -> None:
-    """Where CPU time has control groups, it has a quarter of a sandbox's share, and a claimed one has all of it."""
-    runtime = await open_process(TELLS)
-    if runtime.groups.cpu is None:
-        pytest.skip("no control group for CPU time")
-    share = runtime.groups.cpu / "wrm-1" / ("cpu.weight" if runtime.groups.version == 2 else "cpu.shares")
-    await runtime.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
-    waiting = int(share.read_text())
-    await runtime.create(replace(plan_for("sbx-1"), unit="wrm-1"))
-    await runtime.create(plan_for("sbx-2"))
-    assert int(share.read_text()) == 4 * waiting
-    assert share.read_text() == (runtime.groups.cpu / "sbx-2" / share.name).read_text()
-
-
 async def test_dead_warm_unit_is_started_again_when_claimed(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:

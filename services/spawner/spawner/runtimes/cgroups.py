@@ -48,14 +48,6 @@ class Groups:
             self._limit_cores(self.cpu / sandbox, limits.cores)
         return self.of(sandbox)
 
-    def set_yielding(self, sandbox: str, yielding: bool) -> None:  # noqa: FBT001  # one file, two values
-        """Whether it gets a quarter of another sandbox's CPU time if both want more. No effect without such a group."""
-        if self.cpu is None:
-            return
-        file, usual = ("cpu.weight", 100) if self.version == 2 else ("cpu.shares", 1024)  # the kernel's defaults
-        with suppress(OSError):  # then it gets as much as any sandbox
-            (self.cpu / sandbox / file).write_text(str(usual // 4 if yielding else usual))
-
     def members(self, sandbox: str) -> set[int]:
         """Every process in a sandbox's groups."""
         return {pid for folder in self.of(sandbox) for pid in _members(folder)}

@@ -101,7 +101,6 @@ class ProcessRuntime:
         # Not "the next run": another request for the same sandbox may claim this one at any moment.
         run = place.first_run()
         if place.warm.exists():
-            self.groups.set_yielding(plan.unit, False)
             variables = self.starting.variables(place, plan)
             if await warm_workers.send_identity(place, variables, lambda: self._shim(place) is not None):
                 return

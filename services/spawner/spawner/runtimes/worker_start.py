@@ -104,13 +104,9 @@ class WorkerStarter:
         await asyncio.to_thread(self.set_up, place, plan)
 
     def set_up_warm(self, place: SandboxDirectory, plan: WarmPlan) -> None:
-        """Create the directories of a worker that waits for its identity. Raises `RuntimeFailedError`.
-
-        Until it has an identity, sandboxes that have one get more CPU time.
-        """
+        """Create the directories of a worker that waits for its identity. Raises `RuntimeFailedError`."""
         try:
             self._make(place, plan.limits)
-            self.groups.set_yielding(place.name, True)
             warm_workers.make(place)
         except (OSError, NoUserError) as error:
             raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"no place for {plan.unit}: {error}") from error
