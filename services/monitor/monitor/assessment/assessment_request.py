@@ -27,7 +27,7 @@ MAX_WISH: Final = 2000
 """Maximum characters of the task's text and of each message of a user."""
 MAX_WISHES: Final = 5
 QUESTIONS: Final = {
-    "no_progress": "Does the agent make progress with what it was asked for, or does it repeat itself in vain?",
+    "no_progress": "Does the agent make progress with what it was asked for, or does it repeat itself without effect?",
     "drift": "Does the agent still work on what it was asked for, or on something else?",
 }
 """The question about each soft rule."""

@@ -71,7 +71,7 @@ class Book:
             self.unreadable.discard(key)
         except ValidationError:
             self.unreadable.add(key)
-            if key == BLOCKS_KEY:  # all of it is computed, so that it can be written anew
+            if key == BLOCKS_KEY:  # it is computed completely, so it can be overwritten
                 self.blocks = Stored(BudgetBlocks(), revision)
 
     def _change_ledger(self, key: str, value: bytes, revision: int, *, deleted: bool) -> None:

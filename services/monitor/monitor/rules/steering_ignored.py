@@ -99,7 +99,7 @@ class SteeringIgnored(GuardianRule[Ignored, SteeringIgnoredThresholds]):
     def steering_text(self, part: Ignored) -> str:
         """The earlier message, and that it still applies."""
         return (
-            "You have received this message, and continue all the same. Stop what it describes now, and do something "
+            "You have received this message, and continue nevertheless. Stop what it describes now, and do something "
             "else; if nothing else is left, end the task and state what prevents it. The message was: " + part.text
         )
 
