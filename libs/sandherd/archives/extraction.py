@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from sandherd.archives.limited import LimitedReader, UnpackedTooLargeError, entries, opened
+from sandherd.archives.limited_reader import LimitedReader, UnpackedTooLargeError, entries, opened
 from sandherd.archives.no_follow import is_directory, opened_directory
 from sandherd.archives.safe_paths import SafePaths, UnsafePathError, may_point_outside
 

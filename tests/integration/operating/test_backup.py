@@ -107,7 +107,7 @@ async def works(herd: Herd, go: Path) -> None:
 
 
 async def settled(herd: Herd) -> Seen:
-    """What is so when everything said is stored, and nothing more is said for now."""
+    """The condition that all published events are stored, and none are published at present."""
 
     async def look() -> Seen | None:
         found = await seen(herd)

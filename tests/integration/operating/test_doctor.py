@@ -177,7 +177,7 @@ async def a_clock_that_is_late_is_named(monitor: Service, where: Context) -> Non
 
 @pytest.fixture
 async def away(herd: Broker, tmp_path: Path) -> AsyncIterator[Service]:
-    """A spawner whose sandboxes are made elsewhere, where nobody answers any more."""
+    """A spawner whose provider of sandboxes no longer responds."""
     async with Double() as double:
         values: dict[str, Any] = {
             "home": tmp_path / "home",

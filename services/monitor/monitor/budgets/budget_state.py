@@ -28,7 +28,7 @@ class Stored(Generic[LedgerT]):
     revision: int = 0
 
 
-class Book:
+class BudgetState:
     """The newest known state of both buckets."""
 
     def __init__(self, budgets: HerdBudgets) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from monitor.bucket_entries import BucketWatch
-from monitor.budgets.budget_state import Book
+from monitor.budgets.budget_state import BudgetState
 from monitor.budgets.enforcement import BudgetEnforcement
 from monitor.budgets.messages import BudgetMessages
 from monitor.budgets.request_handlers import BudgetRequestHandler
@@ -35,7 +35,7 @@ class BudgetComponent:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._book = Book(service.settings.budgets)
+        self._book = BudgetState(service.settings.budgets)
         self._ready = asyncio.Event()
         self._handler: BudgetRequestHandler
 

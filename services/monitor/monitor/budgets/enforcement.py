@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from monitor.bucket_entries import FAULTS, BucketWatch
 from monitor.budgets import decisions
 from monitor.budgets.amounts import SandboxUse, Used
-from monitor.budgets.budget_state import Book, Stored
+from monitor.budgets.budget_state import BudgetState, Stored
 from monitor.budgets.decisions import EXCEEDED, Limit
 from monitor.budgets.ledger import BLOCKS_KEY, Mark, ProjectLedger, TaskLedger, charged
 from monitor.budgets.messages import BudgetMessages
@@ -40,7 +40,7 @@ _MAX_BLOCKS: Final = 2000
 class BudgetEnforcement:
     """Runs passes over all live sandboxes and their projects, one pass at a time."""
 
-    def __init__(self, bus: Bus, lease: Lease, book: Book, messages: BudgetMessages, meters: Meters) -> None:
+    def __init__(self, bus: Bus, lease: Lease, book: BudgetState, messages: BudgetMessages, meters: Meters) -> None:
         self._bus = bus
         self._lease = lease
         self._book = book

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from monitor.bucket_entries import FAULTS, BucketWatch
-from monitor.budgets.budget_state import Book, Stored
+from monitor.budgets.budget_state import BudgetState, Stored
 from monitor.budgets.decisions import line_of
 from monitor.budgets.ledger import MAX_GRANTS, ProjectLedger, TaskLedger, task_key, with_grant
 from monitor.budgets.messages import BudgetMessages
@@ -24,7 +24,7 @@ _FAULTS: Final = (BusError, *FAULTS)
 class BudgetRequestHandler:
     """The handlers of requests about budgets. Raise `ContractError`."""
 
-    def __init__(self, bus: Bus, book: Book, watches: tuple[BucketWatch, ...], messages: BudgetMessages) -> None:
+    def __init__(self, bus: Bus, book: BudgetState, watches: tuple[BucketWatch, ...], messages: BudgetMessages) -> None:
         self._bus = bus
         self._book = book
         self._watches = watches
