@@ -241,8 +241,7 @@ MALFORMED = (
     "sandherd.v1.output.p1.sbx-1.more",
     "sandherd.v1.output.p1",
 )
-"""Subjects that are similar to those of the table. No principal may publish to them; subscribing to them has no
-effect."""
+"""Subjects that are similar to those of the table. No principal may publish to them; subscriptions have no effect."""
 
 WILDCARDS = (
     ">",

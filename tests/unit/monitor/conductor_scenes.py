@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from monitor.conductor.branch_facts import Branches
-from monitor.conductor.evidence import MemberView
+from monitor.conductor.evidence import Scene
 from monitor.conductor.files import IgnoredFiles
 from monitor.conductor.herd_index import HerdIndex
 from monitor.conductor.members import Member, TaskContext, member_of
@@ -36,7 +36,7 @@ class World:
     """A scene that summaries are put into, one after the other."""
 
     def __init__(self, ignored: Iterable[str] = ()) -> None:
-        self.scene = MemberView(PROJECT, HerdIndex(), Branches())
+        self.scene = Scene(PROJECT, HerdIndex(), Branches())
         self.ignored = IgnoredFiles(ignored)
 
     def put(self, found: SandboxSummary, context: TaskContext = NO_CONTEXT) -> set[str]:

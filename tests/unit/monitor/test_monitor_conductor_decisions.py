@@ -8,7 +8,7 @@ import pytest
 
 from monitor.conductor import assessment, decisions
 from monitor.conductor.coherence import score_of, status_of
-from monitor.conductor.evidence import MemberView
+from monitor.conductor.evidence import Scene
 from monitor.conductor.ledger import MAX_FINDINGS, MAX_PAIR, Ledger
 from monitor.conductor.members import TaskContext
 from monitor.conductor.policy import Policy
@@ -29,7 +29,7 @@ class Desk:
         self.ledger = Ledger()
 
     @property
-    def scene(self) -> MemberView:
+    def scene(self) -> Scene:
         return self.world.scene
 
     def put(self, *summaries: Any, context: TaskContext = NO_CONTEXT, seconds: float = 200) -> list[str]:

@@ -14,7 +14,7 @@ import nats.js.errors
 
 from monitor.conductor import assessment, decisions
 from monitor.conductor.branch_facts import Branches, BranchKey
-from monitor.conductor.evidence import MemberView
+from monitor.conductor.evidence import Scene
 from monitor.conductor.feeds import BranchFeed, SummaryFeed, TaskContexts
 from monitor.conductor.herd_index import HerdIndex
 from monitor.conductor.ledger import Ledger
@@ -159,7 +159,7 @@ class Conductor:
     async def _decide(self, project: str, now: datetime) -> None:
         before = self._ledgers.get(project, Ledger())
         touched = self._touched.get(project, set())
-        compared, scene = self._index.compared, MemberView(project, self._index, self._branches)
+        compared, scene = self._index.compared, Scene(project, self._index, self._branches)
         ledger = decisions.reconciled(before, touched, scene, now)
         self._meters.count("sandherd_conductor_comparisons_total", self._index.compared - compared)
         if self._policy.notifies:
@@ -175,7 +175,7 @@ class Conductor:
         if len(ledger.outbox) < decisions.MAX_EVENTS:
             self._touched.pop(project, None)
 
-    async def _with_actions(self, ledger: Ledger, scene: MemberView, now: datetime) -> Ledger:
+    async def _with_actions(self, ledger: Ledger, scene: Scene, now: datetime) -> Ledger:
         project = scene.project
         if self._policy.pauses:
             for sandbox, finding in decisions.to_pause(ledger, scene).items():

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from monitor.conductor import coherence, texts
-from monitor.conductor.evidence import Evidence, EvidenceKey, MemberView, evidence_of, is_more_severe
+from monitor.conductor.evidence import Evidence, EvidenceKey, Scene, evidence_of, is_more_severe
 from monitor.conductor.ledger import (
     FindingRecord,
     Ledger,
@@ -49,7 +49,7 @@ def is_severe(finding: FindingRecord) -> bool:
 # --- findings --------------------------------------------------------------------------------------------------
 
 
-def reconciled(ledger: Ledger, touched: Collection[str], scene: MemberView, now: datetime) -> Ledger:
+def reconciled(ledger: Ledger, touched: Collection[str], scene: Scene, now: datetime) -> Ledger:
     """The ledger with the current findings of the sandboxes whose findings may have changed.
 
     If the outbox then has `MAX_EVENTS` events, there may be more: call this again when they are published.
@@ -86,9 +86,7 @@ def reconciled(ledger: Ledger, touched: Collection[str], scene: MemberView, now:
     return ledger.model_copy(update=changes)
 
 
-def _evidence(
-    touched: Iterable[str], scene: MemberView, open_keys: Collection[EvidenceKey]
-) -> dict[EvidenceKey, Evidence]:
+def _evidence(touched: Iterable[str], scene: Scene, open_keys: Collection[EvidenceKey]) -> dict[EvidenceKey, Evidence]:
     found: dict[EvidenceKey, Evidence] = {}
     for sandbox in touched:
         member = scene.member(sandbox)
@@ -97,7 +95,7 @@ def _evidence(
     return found
 
 
-def _after(before: FindingRecord | None, evidence: Evidence, scene: MemberView, now: datetime) -> FindingRecord | None:
+def _after(before: FindingRecord | None, evidence: Evidence, scene: Scene, now: datetime) -> FindingRecord | None:
     """The finding if it has to be published; None if it was published."""
     if before is None:
         names = (evidence.sandbox, evidence.other)
@@ -108,7 +106,7 @@ def _after(before: FindingRecord | None, evidence: Evidence, scene: MemberView, 
     return updated(before, evidence) if is_more_severe(evidence.severity, before.severity) else None
 
 
-def _withdrawal(finding: FindingRecord, scene: MemberView, now: datetime) -> Output:
+def _withdrawal(finding: FindingRecord, scene: Scene, now: datetime) -> Output:
     members = [scene.member(name) for name in finding.sandboxes]
     reason: Literal["resolved", "finished", "ended"] = "resolved"
     if any(member is None for member in members):
@@ -142,14 +140,12 @@ class Announcement:
 
 
 def announcements_due(
-    ledger: Ledger, scene: MemberView, now: datetime, cooldown: float, *, pauses: bool
+    ledger: Ledger, scene: Scene, now: datetime, cooldown: float, *, pauses: bool
 ) -> Iterator[Announcement]:
     """The agents to inform now, the most severe findings first.
 
-    Both agents of a pair are informed together, and each agent at most once per cool-down.
-
-    If one sandbox of a pair is paused, finished or ending, neither agent is informed until it continues. With `pauses`,
-    a sandbox that is to be paused is not informed before.
+    Both agents of a pair are informed together, each at most once per cool-down, and none while either sandbox is
+    paused, finished or ending. With `pauses`, a sandbox that is to be paused is not informed before.
     """
     recent = {name for name, at in ledger.informed.items() if (now - at).total_seconds() < cooldown}
     groups: dict[tuple[str, ...], list[FindingRecord]] = {}
@@ -168,7 +164,7 @@ def announcements_due(
             yield announcement
 
 
-def _is_active(scene: MemberView, sandbox: str) -> bool:
+def _is_active(scene: Scene, sandbox: str) -> bool:
     member = scene.member(sandbox)
     return member is not None and member.active
 
@@ -229,7 +225,7 @@ def _question(findings: Sequence[FindingRecord]) -> MonitorNotificationPublished
     )
 
 
-def to_pause(ledger: Ledger, scene: MemberView) -> dict[str, FindingRecord]:
+def to_pause(ledger: Ledger, scene: Scene) -> dict[str, FindingRecord]:
     """The sandboxes that are to be paused, each with the finding: the later ones of severe findings, once per pair."""
     found: dict[str, FindingRecord] = {}
     done = {one.key[:3] for one in ledger.findings if one.paused_at is not None}

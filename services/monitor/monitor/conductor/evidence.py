@@ -50,7 +50,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberView:
+class Scene:
     """The members and branches of one project, as a view of the indexes of all projects."""
 
     project: str
@@ -67,7 +67,7 @@ def is_more_severe(one: ConflictSeverity | None, other: ConflictSeverity | None)
     return one is not None and (other is None or _RANK[one] > _RANK[other])
 
 
-def evidence_of(member: Member, scene: MemberView, open_keys: Collection[EvidenceKey]) -> dict[EvidenceKey, Evidence]:
+def evidence_of(member: Member, scene: Scene, open_keys: Collection[EvidenceKey]) -> dict[EvidenceKey, Evidence]:
     """All evidence that involves this member, as the earlier or the later sandbox.
 
     `open_keys`: the keys of open findings.
@@ -127,7 +127,7 @@ def overlapping(one: Edit, other: Edit) -> tuple[tuple[int, int], tuple[int, int
     return None
 
 
-def _merge_conflicts(member: Member, scene: MemberView) -> Iterator[Evidence]:
+def _merge_conflicts(member: Member, scene: Scene) -> Iterator[Evidence]:
     """Conflicts that the spawner's trial merges found; these are the most certain ones."""
     if member.repository is None or member.branch is None:
         return
@@ -149,7 +149,7 @@ def _duplicates(member: Member, index: HerdIndex, open_keys: Collection[Evidence
             yield Evidence(kind="duplicate", sandbox=later.sandbox, other=first.sandbox, similarity=likeness)
 
 
-def _dependencies(member: Member, scene: MemberView) -> Iterator[Evidence]:
+def _dependencies(member: Member, scene: Scene) -> Iterator[Evidence]:
     """Changes of what a member depends on: tasks, and its base."""
     for task in sorted(member.context.builds_on):
         providers = scene.index.of_task(member.project, task)
@@ -165,7 +165,7 @@ def _dependencies(member: Member, scene: MemberView) -> Iterator[Evidence]:
     yield from _changed(member, member.base, "base", (changed & member.edits.keys()) | conflicts)
 
 
-def _conflicts_with_base(member: Member, scene: MemberView) -> frozenset[str]:
+def _conflicts_with_base(member: Member, scene: Scene) -> frozenset[str]:
     """The paths in which a trial merge of its branch with its base has conflicts."""
     if member.repository is None or member.branch is None:
         return frozenset()
