@@ -81,7 +81,7 @@ MESSAGES: Final[dict[str, tuple[LogMessage, ...]]] = {
         _info("migration applied", "The database schema was changed."),
         _info("partitions created", "Partitions for the next days exist."),
         _info("partition index created", "A partition has an index that this version needs."),
-        _info("partition index packed", "Its day is over: the index was rebuilt, without space for more events."),
+        _info("partition index packed", "Its day is over: the index was built anew, without space for more events."),
         _warning("partition index not created, retrying", "Queries that need it are slow.", "Check Postgres."),
         _info("autovacuum settings of partition changed", "A partition has the settings for rows that never change."),
         _info("day of the history dropped", "Its events are older than `history_days`, and not held."),
