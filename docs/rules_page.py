@@ -231,7 +231,7 @@ A message that a guardian rule had sent before it failed, was turned off or remo
 is delivered.
 
 After an upgrade the monitor drops from its snapshot what a changed rule can't read, and only that: the rule begins
-anew.
+again.
 """
 
 

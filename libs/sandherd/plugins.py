@@ -75,7 +75,10 @@ class Plugin:
 
 
 def installed(group: str) -> dict[str, Plugin]:
-    """All plugins of a group by name, also those that can't be used. No other distribution replaces one of ours."""
+    """All plugins of a group by name, also those that can't be used.
+
+    No other distribution can replace Sandherd's own plugins.
+    """
     return grouped(group, _entries(group, tuple(sys.path)))
 
 

@@ -173,7 +173,7 @@ class Bench:
         return _latency(self.publisher.begun, client.times, first), _latency(self.publisher.begun, plain, first)
 
     async def clients(self) -> tuple[float, float]:
-        """MiB that the gateway has more with so many clients, and seconds until all have reconnected."""
+        """MiB that this number of clients adds to the gateway's memory, and seconds until all have reconnected."""
         before = _memory(self.process)
         clients = [Client(self.port) for _ in range(CLIENTS)]
         first = len(self.publisher.begun) + 1

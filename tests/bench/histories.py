@@ -84,7 +84,7 @@ async def _index(connection: Any) -> float:
 
 @asynccontextmanager
 async def _stored(bench: Bench, vocabulary: list[str], count: int) -> Any:
-    """A connection to a database with so many events."""
+    """A connection to a database with this number of events."""
     connection = await asyncpg.connect(await bench.new_database(), server_settings=_ONE_CORE)
     try:
         await ensure_partitions(connection, datetime.now(UTC))

@@ -107,7 +107,10 @@ class Bench:
     async def _ours(
         self, count: int, rate: float, program: list[str], told: Mapping[str, str] | None = None
     ) -> tuple[dict[str, float], float]:
-        """Publish so many events to a running event-ingest; when each was said, and when the last was acknowledged."""
+        """Publish events to a running event-ingest.
+
+        Returns when each was published, and when the last was acknowledged.
+        """
         url = await self.new_database()
         surroundings = {**self._environment(url), **(told or {})}
         async with self.broker.bus(Principal.EVENT_INGEST) as bus, running(program, surroundings) as process:

@@ -179,7 +179,7 @@ async def _through_the_spawner(broker: Broker, client: Bus, sink: Bus, count: in
 
 
 async def _rate(client: Bus, name: str, count: int, over: asyncio.Event) -> float:
-    """Give so many commands, and wait until it is over."""
+    """Publish this number of commands, and wait until they are handled."""
     commands = [_submission(f"{name}-{number}") for number in range(count)]
     begun = time.perf_counter()
     for start in range(0, count, _AT_ONCE):

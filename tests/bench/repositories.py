@@ -55,7 +55,7 @@ async def _stack(url: str) -> AsyncIterator[Herd]:
 
 
 def make_repository(root: Path, name: str, files: int) -> None:
-    """A bare repository with one commit of so many files."""
+    """A bare repository with one commit of this number of files."""
     folder = root / name
     folder.mkdir()
     git(folder, "init", "--quiet", "--initial-branch", "main")

@@ -74,7 +74,7 @@ async def _start(herd: Herd, profile: str | None) -> float:
 
 
 async def crowd_in(home: Path, count: int = 1000) -> None:
-    """Have so many tasks of the crowd's project wait at the stack there; returns when all of them do."""
+    """Submit this number of tasks of the project `crowd` to the stack; returns when all of them wait."""
     async with Herd.connect(Context.resolve(home=home, environ={"SANDHERD_PROJECT": CROWD})) as crowd:
         await _fill(crowd, count)
 

@@ -19,7 +19,7 @@ from sandherd.contracts.subjects import TABLE, Subject
 
 @cache
 def document() -> dict[str, Any]:
-    """Made when a test asks for it: whoever only looks for tests need not wait for that."""
+    """Created when a test uses it, so that collecting tests does not wait for it."""
     return asyncapi.document()
 
 

@@ -141,7 +141,7 @@ def test_a_compatible_schema_passes_the_check(name: str, edit: Edit) -> None:
 
 
 def test_a_schema_that_is_no_longer_published_fails_the_check() -> None:
-    """Also of a type that nobody publishes: its events are stored."""
+    """Also of a type that is no longer published: its events are stored."""
     schemas = dict(json_schemas())
     del schemas[EVENT]
     assert [one.schema for one in breaks(released_schemas(), schemas) if not one.change.field] == [EVENT]

@@ -138,7 +138,7 @@ async def only_what_is_declared_is_shown(line: Line) -> None:
 
 
 def only_what_is_declared_is_logged(line: Line) -> None:
-    """By services and by whatever else speaks in JSON; each line is one object with what stands in every line."""
+    """Services and all other programs that log JSON write one object per line, with the common fields."""
     lines = []
     for service in GROUPS.keys() - {"every service"}:
         text = (line.home / "logs" / f"{service}.log").read_text()

@@ -115,7 +115,7 @@ def test_shell_blocks_of_documents_succeed(home: Path) -> None:
 
 
 def test_every_code_fence_has_a_known_tag() -> None:
-    """A block without a tag, or with `bash`, would be shown and never run."""
+    """The tests do not run a block without a tag, or with the tag `bash`."""
     known = {"sh", "console", "python", "json", "yaml", "toml", "text", "mermaid", "js", "sql", "dockerfile"}
     for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
         tags = re.findall(r"^```(.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)

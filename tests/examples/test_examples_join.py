@@ -69,7 +69,7 @@ async def begin(spawner: Bus, relay: Bus) -> None:
 
 
 async def stored(herd: Broker, count: int) -> None:
-    """Wait until the history has so many events."""
+    """Wait until the history has this number of events."""
 
     async def are() -> Any:
         return len((await bus.ask(AskEvents(), "p1", timeout=PATIENCE)).events) == count

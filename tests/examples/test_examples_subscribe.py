@@ -1,4 +1,4 @@
-"""The examples for subscribers, as they are shown: with a subscriber's credential, over a broker that dies."""
+"""The examples for subscribers, as they are shown: with a subscriber's credential, and a broker that is killed."""
 
 import asyncio
 import json

@@ -62,7 +62,7 @@ until test -e stop; do
 done
 echo '{"type":"agent.message","data":{"content":"end '$number'","content_length":1}}' >&3
 """
-"""Counts until it is told to stop."""
+"""Counts until it is stopped."""
 VOICE_EVERY = 0.2
 ALL = {stream.name for stream in STREAMS} | {bucket.stream for bucket in BUCKETS}
 ALL |= {f"{consumer.stream} > {consumer.name}" for consumer in CONSUMERS}
@@ -176,7 +176,7 @@ async def lead(stack: Stack) -> dict[str, str]:
 
 
 class Killing:
-    """Kills one server after the other, and gives a task while nobody leads."""
+    """Kills one server after the other, and submits a task while there is no leader."""
 
     def __init__(self, stack: Stack, herd: Herd, voice: Voice) -> None:
         self._stack = stack
@@ -314,7 +314,7 @@ async def test_three_servers_are_managed_like_one(stack: Stack) -> None:
 
 
 async def told(stack: Stack, service: str) -> str:
-    """Where a service was told that the broker is."""
+    """The broker's address that a service was given."""
     process = Path("/proc") / str(await stack.pid(service)) / "environ"
     return dict(line.split("=", 1) for line in process.read_text().split("\0") if line)["NATS_URL"]
 

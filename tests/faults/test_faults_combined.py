@@ -25,13 +25,13 @@ from tests.faults.conftest import Stack, eventually
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 EVENTS = 500
-"""What the agent says in each attempt, if it is let; most of it only once it is told to go on."""
+"""The agent's output in each attempt if it is not killed; most of it only after it was told to continue."""
 EARLY = 350
 """So much it says before that."""
 LATE = 450
 """So much before it is let to its end: an agent that is to lose its worker must not be done before."""
 LOST = 3
-"""So many attempts lose their workers, each together with the broker."""
+"""The number of attempts that lose their workers, each together with the broker."""
 AGENT = f"""
 for number in $(seq {EVENTS}); do
   echo '{{"type":"agent.message","data":{{"content":"'$number'","content_length":'${{#number}}'}}}}' >&3
@@ -45,7 +45,7 @@ ENDS = {"agent.completed", "agent.failed"}
 
 @dataclass(frozen=True)
 class Said:
-    """An event, by what tells it from every other one."""
+    """An event, by the values that distinguish it from all others."""
 
     source: str
     sequence: int
@@ -209,7 +209,7 @@ async def test_killing_three_workers_and_five_brokers_loses_no_event(stack: Stac
 
 
 def check_stored(found: dict[tuple[str, str], list[Said]], sandboxes: list[str], spooled: list[list[Said]]) -> None:
-    """What is asked of everything that is stored, whoever has said it."""
+    """The conditions for all stored events, of every publisher."""
     by_source: dict[str, list[int]] = defaultdict(list)
     for (source, _), said in found.items():
         numbers = [event.sequence for event in said]

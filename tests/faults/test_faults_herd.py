@@ -54,7 +54,7 @@ exit $STATUS
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """What a spawner is told: of the settings, those that were given."""
+    """The variables of a spawner: the given settings."""
     named = {env.name: getattr(settings, field) for field, env in environment_names().items()
              if field in settings.model_fields_set}  # fmt: skip
     path = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
@@ -79,7 +79,7 @@ class Spawners:
             )
 
     async def killing(self, events: Sized) -> None:
-        """Kill one whenever there are so many more events."""
+        """Kill one each time this number of further events has arrived."""
         while True:
             await self._until(events, len(events) + self._kill_every)
             await self.kill(self._living.pop(0))

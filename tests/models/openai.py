@@ -74,7 +74,7 @@ class OpenAIModel:
         (self._common if session is None else self._own[session]).extend(steps)
 
     async def asked(self, times: int) -> Request:
-        """Wait until so many requests have come; the one that made it so many."""
+        """Wait for this number of requests, and return the last of them."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.requests) >= times)
         return self.requests[times - 1]

@@ -1,8 +1,8 @@
 """Extracts untrusted archives: first everything but links, then the links, so that nothing is written through one.
 
 Each entry is checked by our own rules (`sandherd.archives.safe_paths`), and all but links also by Python's own `data`
-filter (PEP 706). A Python before 3.11.4 may not have it, such as that of Debian 12, which many images have: there a
-filter of ours does the same. All functions block.
+filter (PEP 706). A Python before 3.11.4 may not have it, such as that of Debian 12, which many images have: there, our
+own filter does the same. All functions block.
 """
 
 import gzip
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from sandherd.archives.limited import LimitedReader, UnpackedTooLargeError, entries, opened
+from sandherd.archives.limited_reader import LimitedReader, UnpackedTooLargeError, entries, opened
 from sandherd.archives.no_follow import is_directory, opened_directory
 from sandherd.archives.safe_paths import SafePaths, UnsafePathError, may_point_outside
 

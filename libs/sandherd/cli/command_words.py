@@ -1,4 +1,4 @@
-"""Parses a command line that ends with another command: from its beginning on, nothing is an option of ours."""
+"""Parses a command line that ends with another command, whose options are not parsed."""
 
 import shlex
 from collections.abc import Sequence

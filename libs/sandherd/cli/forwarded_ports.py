@@ -44,7 +44,7 @@ def port_pair(text: str) -> PortPair:
 
 
 def forward(sandbox: str, pairs: Sequence[str], output: Format) -> Work:
-    """The work of forwarding. Raises `HerdError` for what is no port, before anything is sent."""
+    """The work of forwarding. Raises `HerdError` for an invalid port, before anything is sent."""
     ports = [port_pair(text) for text in pairs]
 
     async def work(herd: Herd) -> int:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
-from sandherd.archives import limited, writer
+from sandherd.archives import limited_reader, writer
 from sandherd.cli import branch_output, differences
 from sandherd.cli.file_copy import (
     HEADER,
@@ -65,8 +65,8 @@ def path_in_entry(entry: dict[str, Any]) -> str:
 
 def _entries(file: IO[bytes]) -> Iterator[dict[str, Any]]:
     try:
-        with limited.opened(file, LARGEST) as (tar, _):
-            for entry in limited.entries(tar, LARGEST):
+        with limited_reader.opened(file, LARGEST) as (tar, _):
+            for entry in limited_reader.entries(tar, LARGEST):
                 yield {
                     "path": entry.name,
                     "kind": _KINDS.get(entry.type, "other"),
@@ -74,7 +74,7 @@ def _entries(file: IO[bytes]) -> Iterator[dict[str, Any]]:
                     "mode": f"{entry.mode & 0o777:04o}",
                     "modified_at": datetime.fromtimestamp(entry.mtime, UTC),
                 }
-    except (tarfile.TarError, limited.UnpackedTooLargeError, OSError, ValueError, OverflowError) as error:
+    except (tarfile.TarError, limited_reader.UnpackedTooLargeError, OSError, ValueError, OverflowError) as error:
         raise _damaged(error) from None
 
 

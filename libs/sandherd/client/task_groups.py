@@ -32,7 +32,7 @@ else:  # on first use, as in `client.herd`
     wire = LazyModule("sandherd.contracts.commands")
 
 ACCEPTANCE_SECONDS: Final = 5.0
-"""How long the spawner may take for the next task of a batch, before it is taken for unavailable."""
+"""How long the spawner may take for the next task of a batch, before it counts as unavailable."""
 USAGE_SECONDS: Final = 30.0
 LIVE: Final = (TaskState.PENDING, TaskState.ASSIGNED, TaskState.RUNNING)
 """The states of tasks that have not ended."""

@@ -130,7 +130,7 @@ RULES: Final[tuple[RuleRow, ...]] = (
     )),
     RuleRow("drift", "guardian", (
         ThresholdRow("calls", "calls", 60,
-            "Ended calls of an episode after which the model is asked whether the agent still works on its "
+            "Ended calls of an episode after which the model assesses whether the agent still works on its "
             "task.",
             whole=True, minimum=5),
     )),

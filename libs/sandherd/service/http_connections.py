@@ -170,7 +170,10 @@ class BoundedConnection(H11Protocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request. Behind the start of another response only the end of the connection says so."""
+        """Refuse input that is not a valid request.
+
+        If another response has begun, only the connection's end reports it.
+        """
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             super().send_400_response(msg)
         else:

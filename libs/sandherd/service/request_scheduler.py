@@ -198,7 +198,7 @@ def queue_full(project: str, waiting: int) -> Problem:
 
 
 def too_large(size: int, maximum: int) -> Problem:
-    """The refusal if a reply does not fit in a message: without one the requester would wait in vain."""
+    """The refusal if a reply does not fit in a message: without it, the requester would wait until its timeout."""
     return Problem(
         code=Code.TOO_LARGE,
         message=f"the reply has {size} bytes, and a message at most {maximum}",

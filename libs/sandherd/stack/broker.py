@@ -188,8 +188,8 @@ class Broker:
     ) -> Path:
         """The credentials file of a principal, minted if there is none, or if it lacks permissions of this version.
 
-        A joiner's is minted anew each time. A worker's is minted for a key created here; in a real sandbox the worker
-        creates its own.
+        A joiner's credential is minted each time. A worker's is minted for a key created here; in a real sandbox the
+        worker creates its own.
         """
         if principal in {Principal.WORKER, Principal.JOINER}:
             return self._sandbox_credentials(principal, project, sandbox, life)

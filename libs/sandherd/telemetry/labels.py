@@ -97,7 +97,7 @@ ERROR_TYPE: Final = _label("error_type", "Why the attempt failed.", ErrorType)
 COMMAND: Final = _label("command", "The type of the command.", _types(MessageKind.COMMAND))
 WARM: Final = _label("state", "The state of the warm sandbox.", WARM_STATES)
 CLAIM: Final = _label("outcome", "The outcome of the claim.", ("claimed", "empty", "lost"))
-DUE_TIME: Final = _label("outcome", "What became of the due time.", get_args(RunOutcome))
+DUE_TIME: Final = _label("outcome", "The outcome of the due time.", get_args(RunOutcome))
 BRANCH_STEP: Final = _label(
     "step",
     "A fetch before a task, commits of a sandbox, a push or deletion at a forge, or a step of a pull request.",

@@ -30,7 +30,7 @@ def start_of(wanted: str | None, state: StreamState) -> Start:
     if form is None:
         return Start(state.last, "the position is not one of this API")
     if form[1] != state.epoch:
-        return Start(state.last, "the stream of events was created anew")
+        return Start(state.last, "the stream of events was recreated")
     after = int(form[2])
     if after > state.last:
         return Start(state.last, "the position is later than every event: the stream was restored from a backup")

@@ -51,7 +51,7 @@ class Pages:
 
     def _missing(self, path: str) -> Problem:
         if _INDEX in self._files:
-            return problem_of(Code.NOT_FOUND, f"there is no file {path[:100]}", remedy="load the page anew")
+            return problem_of(Code.NOT_FOUND, f"there is no file {path[:100]}", remedy="reload the page")
         return problem_of(
             Code.NOT_FOUND, "the pages are not built", remedy="run `make install`, then restart the gateway"
         )

@@ -43,7 +43,7 @@ _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]+")
 class Actions:
     """Publishes the monitor's decisions. The event is published first: by it, a lost command is published again.
 
-    With a lease nothing is published after that is lost, also not what was not acknowledged yet: `LeaseLostError`.
+    With a lease, nothing is published once the lease is lost, including unacknowledged messages: `LeaseLostError`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Actions:
         self._numbers = count(1)
 
     def while_held(self, lease: Lease) -> "Actions":
-        """The same, as long as this lease is held."""
+        """A copy that publishes only while this lease is held."""
         actions = Actions(self._bus, self._publisher, self._notifications, lease)
         actions._numbers = self._numbers
         return actions
@@ -70,7 +70,8 @@ class Actions:
     ) -> ObservedEvent | None:
         """Publish the finding, and command the sandbox's end. Returns the published event, to be folded in.
 
-        None if it is stored already, and has to be read. Raises `RuleFailedError`, and then has published nothing.
+        None if the stream has the event already; the caller has to read it first. Raises `RuleFailedError` before
+        anything is published.
         """
         times = state.found.times + 1 if state.found else 1
         data = findings.event_of(finding, state, now, rules)
@@ -90,13 +91,16 @@ class Actions:
     async def publish_decision(self, state: SandboxActivity, steering: Steering, now: datetime) -> ObservedEvent | None:
         """Publish the decision to intervene; its commands follow. Returns it, to be folded in.
 
-        None if there is one with this number already: it has to be read before anything else is decided.
+        None if the stream has a decision with this number already; the caller has to read it before it decides again.
         """
         event, is_first = await self._publish(state, decision_events.decided(steering), now, steering.number)
         return event if is_first else None
 
     async def send(self, state: SandboxActivity, steering: Steering, sending: Need, now: datetime) -> None:
-        """Send a command of an intervention. Each has one id, and is carried out once, however often it is sent."""
+        """Send a command of an intervention.
+
+        A command has one id, so it is carried out once even if it is sent repeatedly.
+        """
         command = _command_of(state, steering, sending)
         await self._command(state, command, now, steering.decided_at, steering.correlation, sending.value)
 
@@ -111,7 +115,7 @@ class Actions:
     async def publish_assessment(
         self, state: SandboxActivity, rule: str, model: str, assessment: Assessment, now: datetime
     ) -> ObservedEvent | None:
-        """Publish a model's verdict on a soft finding, or that there is none. Returns the event, to be folded in.
+        """Publish a model's verdict on a soft finding, or that the model gave none. Returns the event, to be folded in.
 
         None if the finding was assessed in this episode already.
         """
@@ -128,7 +132,10 @@ class Actions:
         return event if is_first else None
 
     async def notify(self, herd: Herd, now: datetime) -> list[Notice]:
-        """Publish the notices of `herd` that are wanted and recent, in order, and drop all. Returns those published."""
+        """Publish the recent notices of `herd` that the settings select, in order, and drop all notices.
+
+        Returns the published ones.
+        """
         pending = list(herd.notices.values())
         published = notices.due(pending, self._notifications, now)
         for notice in published:
@@ -220,7 +227,7 @@ def _message(sandbox: str, steering: Steering, sending: Need) -> SendMessage:
 
 
 def approval_reason(sandbox: str, steering: Steering) -> str:
-    """What a user reads who is asked about a pause. It contains what the agent has published."""
+    """The reason that a user reads in the approval request of a pause. It contains text from the agent."""
     text = _CONTROLS.sub(" ", steering.text)[:_MAX_TEXT]
     return (
         f"sandbox {sandbox} is paused by the rule {steering.rule}. Grant: it continues; grant with a reason: it "

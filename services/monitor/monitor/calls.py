@@ -1,4 +1,4 @@
-"""Calls: which are in flight, and which end. Guardian rules compare those that end, idle rules those in flight."""
+"""Calls in flight, and calls that end. Guardian rules compare ended calls; idle rules read the calls in flight."""
 
 import hashlib
 from typing import Any, Final
@@ -25,7 +25,7 @@ _MAX_ID: Final = 128
 _WHOLE: Final = "program"
 _TOOL_KEY: Final = "tool_use_id"
 _TIMED_OUT: Final = "timed_out"
-"""The cause of all calls that time out, whatever their output."""
+"""The cause of every call that times out; its output is ignored."""
 
 
 def opened(state: SandboxActivity, seen: ObservedEvent, data: EventData, field: str) -> SandboxActivity:
@@ -106,7 +106,10 @@ def _ended(call: Call | None, data: EventData, digest: str, seen: ObservedEvent)
 
 
 def _facts(data: CallEnd, text: str) -> dict[str, Any]:
-    """How a call ended. A command that ends with 1 and no reason has found nothing, which is no error."""
+    """How a call ended.
+
+    Exit status 1 without an error text means that a command found nothing, which is not an error.
+    """
     error = cause_digest(text, needs_reason=data.exit_code == 1) if _has_failed(data) else None
     if error is None and data.outcome == "failed" and data.exit_code != 1:
         error = text_digest(f"status {data.exit_code}")
@@ -133,7 +136,8 @@ def _polls(data: EventData) -> bool:
 def _key(field: str, call_id: str) -> str:
     """The key of a call, distinct by kind: a tool call must not end a command from outside that has the same id.
 
-    A sandbox chooses its ids: of one that is longer than any harness's, it is a digest, so that its size is limited.
+    A sandbox chooses the ids of its calls. An id that is longer than any harness's is replaced by a digest, which
+    limits the size.
     """
     if len(call_id) > _MAX_ID:
         call_id = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()

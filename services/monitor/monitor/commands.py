@@ -1,6 +1,6 @@
 """The monitor's commands: a user mutes or unmutes a guardian rule for one sandbox. Every replica handles them.
 
-The event that is published is what the replica that watches acts by, and what a restarted one knows it from.
+The command takes effect by its published event: the replica that watches the sandbox reads it, also after a restart.
 """
 
 from datetime import timedelta

@@ -21,9 +21,10 @@ _TRIGGERS: Final = re.compile(
     r"|\.(?:ssh|netrc|aws|azure|kube|docker|npmrc|pypirc|gnupg|git-credentials|vault-token|credentials)\b"
     r"|credential|/secrets/|/etc/g?shadow|/environ\b|gcloud|auth\.json|gh/hosts|\btoken\b"
 )
-"""In the text of every command that breaks a constraint of every agent: others need not be parsed."""
+"""Matches the text of every command that breaks a constraint of every agent: commands without a match need not be
+parsed."""
 _SEARCHERS: Final = frozenset({"grep", "egrep", "rg", "ag", "awk", "gawk", "sed", "jq", "yq"})
-"""Their first argument is a pattern or a program of their own."""
+"""Programs whose first argument is a pattern or a script, not a file."""
 _TRIGGER_PARTS: Final = (
     *("rm ", "rm\t", "-delete", "push", "-verify", "hooksPath", "commit", ".ssh", ".netrc", ".aws", ".azure", ".kube"),
     *(".docker", "npmrc", "pypirc", ".gnupg", "credential", "vault-token", "secrets", "shadow", "environ", "gcloud"),
@@ -35,7 +36,7 @@ _READERS: Final = _SEARCHERS | {
     *("base32", "cp", "mv", "scp", "rsync", "tar", "zip", "cut", "sort", "source", ".", "curl", "diff"),
 }
 _COPIERS: Final = frozenset({"cp", "mv", "scp", "rsync"})
-"""Their last argument is where they write to."""
+"""Programs whose last argument is the destination."""
 _WITHOUT_HOOKS: Final = frozenset({"commit", "push", "merge", "am", "rebase", "pull", "cherry-pick"})
 _RECURSIVE: Final = re.compile(r"--recursive|-[a-zA-Z]*[rR][a-zA-Z]*")
 _GIT_VALUES: Final = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env"})
@@ -50,7 +51,7 @@ _READ_TOOLS: Final = re.compile(r"(?:.*[_-])?(?:read|view|cat|open|grep)(?:[_-].
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What breaks a constraint: its name, and the command or path as one line of plain text."""
+    """A violation: the name of the constraint, and the command or path that breaks it, as one line of plain text."""
 
     constraint: str
     shown: str
@@ -156,7 +157,7 @@ def _deletes(name: str, arguments: tuple[str, ...]) -> bool:
 
 
 def _deleted(name: str, arguments: tuple[str, ...]) -> list[str]:
-    """The paths that it deletes; of `find`, where it begins."""
+    """The paths that a command deletes; for `find`, its starting points."""
     if name != "find":
         return _files(arguments)
     rest = [word for word in arguments if word not in {"-L", "-H", "-P"}]
@@ -223,7 +224,7 @@ def _matches(pattern: str, name: str, arguments: tuple[str, ...]) -> bool:
 
 @lru_cache(1024)
 def _path_pattern(pattern: str) -> re.Pattern[str]:
-    """A regular expression for the paths that a pattern matches: itself, and all that is in a folder."""
+    """A regular expression for the paths that a pattern matches: the path itself, and everything below it."""
     pattern = pattern.rstrip("/").removeprefix("./")
     body = "".join(_PATH_SIGNS.get(one, re.escape(one)) for one in re.findall(r"\*\*/|\*\*|.", pattern))
     anywhere = "" if "/" in pattern else "(?:.*/)?"

@@ -1,4 +1,4 @@
-"""Copies of frozen dataclasses with other values, for what is copied at each event. Pure."""
+"""Fast copies of frozen dataclasses with changed values, for states that are copied at each event. Pure."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -8,7 +8,7 @@ FrozenT = TypeVar("FrozenT")
 
 
 def _draft_of(kind: type[FrozenT]) -> type[FrozenT]:
-    """A class of the same fields whose instances can be changed; its `__class__` can be set to `kind` and back."""
+    """A mutable class with the same fields; the `__class__` of an instance can be set to `kind` and back."""
     # The interpreter stores an attribute of a class with this `__setattr__` without a call.
     attributes = {"__slots__": (), "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
     return type(f"{kind.__name__}Draft", (kind,), attributes)

@@ -1,4 +1,4 @@
-"""The events that publish what the guardian finds, decides and achieves. Pure."""
+"""The events that publish the guardian's findings, decisions and outcomes. Pure."""
 
 from typing import Final
 

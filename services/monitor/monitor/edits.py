@@ -41,7 +41,7 @@ class FileEdit:
 
 
 def folded(packed: bytes, seen: ObservedEvent) -> bytes:
-    """The edits after an event: the same object if it is none."""
+    """The edits after an event; the same object if the event is not an edit."""
     data = seen.data
     if not isinstance(data, AgentFileEdited):
         return packed
@@ -90,7 +90,10 @@ def unpacked(packed: bytes) -> Iterator[FileEdit]:
 
 
 def ranges_of(diff: str) -> Iterator[Range]:
-    """The changed lines of a unified diff, as lines of the new text. Where lines are only removed: the line before."""
+    """The changed lines of a unified diff, as lines of the new text.
+
+    Where lines are only removed, the line before them.
+    """
     line: int | None = None
     added: list[int] = []
     removed = False
@@ -118,7 +121,7 @@ def _range(added: list[int], line: int, *, removed: bool) -> Iterator[Range]:
 
 
 def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """These in order, without overlaps. If they are too many, the nearest become one."""
+    """These in order, without overlaps. Above the maximum number, the nearest ranges are joined."""
     result: list[Range] = []
     for first, last in sorted(ranges):
         if result and first <= result[-1][1] + 1:

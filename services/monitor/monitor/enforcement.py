@@ -79,7 +79,10 @@ class Enforcement:
             self._meters.count("sandherd_rules_disabled_total", rule=rule)
 
     def _decided(self, key: Key, decide: Callable[[SandboxActivity], ResultT]) -> ResultT | None:
-        """The decision for a sandbox; without the rules that fail at it. None if it is no longer watched."""
+        """The decision for a sandbox; rules that raise an error for it are disabled.
+
+        None if it is no longer watched.
+        """
         while (state := self.herd.live.get(key)) is not None:
             try:
                 return decide(state)
@@ -159,7 +162,7 @@ class Enforcement:
             self.herd.replace(guardian.sent(current, sending, now))
 
     def _suggest(self, key: Key, now: datetime) -> None:
-        """Have a soft pattern assessed."""
+        """Request the assessment of a soft pattern."""
         if self._assessor is None:
             return
         pattern = self._decided(key, lambda state: guardian.suspicion(state, now, self.herd.rules))
@@ -168,7 +171,7 @@ class Enforcement:
             self._assessor.suggest(Suspicion(key, pattern, now, state.assessed_through.get(pattern.rule, 0)))
 
     async def publish_assessment(self, suspicion: Suspicion, assessment: Assessment) -> None:
-        """Publish what a model found of a suspicion, unless that is known already. Raises `LeaseLostError`."""
+        """Publish a model's verdict on a suspicion, unless it is known already. Raises `LeaseLostError`."""
         rule = suspicion.pattern.rule
         async with self._act_lock:
             state = self.herd.live.get(suspicion.key)

@@ -1,6 +1,6 @@
 """Evaluates rules for one sandbox, so that a rule that fails affects neither other rules nor other sandboxes. Pure.
 
-A rule that raises is disabled for that sandbox. What it has raised is in the sandbox's state, until the sandbox ends.
+A rule that raises an error is disabled for that sandbox. The error stays in the sandbox's state until the sandbox ends.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ ResultT = TypeVar("ResultT")
 
 
 class RuleFailedError(Exception):
-    """A rule has raised. `reason` is for users: what, and where."""
+    """A rule has raised an error. `reason` has the error and its place, for users."""
 
     def __init__(self, rule: str, step: str, error: Exception) -> None:
         last = extract_tb(error.__traceback__)[-1]
@@ -55,7 +55,10 @@ def folded(state: SandboxActivity, observation: Observation, rules: RuleSet, num
 
 
 def new_episode(state: SandboxActivity, rules: RuleSet, at: datetime) -> SandboxActivity:
-    """The state after a message of a user: what the agent did before is no pattern any more."""
+    """The state after a message of a user, which begins an episode.
+
+    What the agent did before no longer counts for patterns.
+    """
     parts = {name: part for name, part in state.parts.items() if name not in rules.of_an_episode}
     return state.changed(parts=parts, episode_at=at, assessed=NONE_ASSESSED)
 
@@ -63,7 +66,7 @@ def new_episode(state: SandboxActivity, rules: RuleSet, at: datetime) -> Sandbox
 def first_found(
     rules: Iterable[ActiveRule[FoundT]], state: SandboxActivity, now: datetime
 ) -> tuple[AnyRule, FoundT] | None:
-    """The first of these rules that finds something, and what. Raises `RuleFailedError`."""
+    """The first of these rules with a finding, and its finding. Raises `RuleFailedError`."""
     parts, disabled, muted, active = state.parts, state.disabled, state.muted, None
     try:
         for active in rules:
@@ -93,7 +96,7 @@ def is_active(name: str, state: SandboxActivity, rules: RuleSet) -> bool:
 
 
 def pattern(name: str, state: SandboxActivity, rules: RuleSet) -> Pattern | None:
-    """The pattern that an active guardian rule sees at present, however weak. Raises `RuleFailedError`."""
+    """The pattern that an active guardian rule sees at present, even below its thresholds. Raises `RuleFailedError`."""
     rule = rules.by_name[name]
     assert isinstance(rule, GuardianRule)
     return call(rule, "pattern", rule.pattern, part_of(state, rule, rules))
@@ -105,7 +108,7 @@ def reached(rule: AnyGuardianRule, pattern: Pattern, rules: RuleSet) -> Steering
 
 
 def call(rule: AnyRule, step: str, method: Callable[..., ResultT], *arguments: Any) -> ResultT:
-    """The result of a method of a rule. Raises `RuleFailedError` if it raises."""
+    """Calls a method of a rule. Raises `RuleFailedError` if that raises an error."""
     try:
         return method(*arguments)
     except Exception as error:  # whatever it raises, the caller disables the rule, and nothing else stops

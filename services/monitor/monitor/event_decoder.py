@@ -28,7 +28,8 @@ from sandherd.contracts.subjects import read_event_subject
 
 DOMAINS: Final = frozenset({"agent", "sandbox", "message", "approval", "monitor"})
 ENDS_ATTEMPT: Final = frozenset({TaskRetryScheduled.type, TaskFailed.type, TaskCancelled.type})
-"""The spawner's events that end an attempt, also while its agent runs. They are treated as events of its sandbox."""
+"""The spawner's events that end an attempt, even if its agent still runs. They are treated as events of the attempt's
+sandbox."""
 
 _SMALLEST: Final = 100
 """Minimum bytes of an envelope."""
@@ -46,10 +47,10 @@ READ: Final = frozenset(
 
 
 def read(subject: str, document: bytes, number: int, at: datetime) -> ObservedEvent | None:
-    """The event, or None if it is about nothing that is watched here.
+    """The event, or None if it is not about a watched entity.
 
-    event-ingest stores events that break the contract in DEAD. Here, they only show that the sandbox lives: the broker
-    has checked the subject, and nothing else.
+    event-ingest stores events that break the contract in DEAD. Here, such an event only shows that the sandbox lives:
+    the broker has checked nothing but its subject.
     """
     try:
         project, entity, event_type = read_event_subject(subject)
@@ -71,7 +72,7 @@ def read(subject: str, document: bytes, number: int, at: datetime) -> ObservedEv
 
 
 def _is_junk(document: bytes) -> bool:
-    """Whether this can't be an event, without parsing it: not an object, or too small for an envelope."""
+    """Whether a message can't be an event, without parsing it: it is no JSON object, or too small for an envelope."""
     return len(document) < _SMALLEST or document[:1] != b"{" or document[-1:] != b"}"
 
 

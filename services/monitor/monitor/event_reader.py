@@ -1,4 +1,4 @@
-"""Reads EVENTS from a sequence on, in order and without a gap, and knows up to when all events have been read.
+"""Reads EVENTS from a sequence on, in order and without gaps, and records up to which time all events have been read.
 
 New events come from the subject to which the stream republishes what it has stored; each has its sequence, which shows
 gaps. Missing and older events are read from the stream directly. There is no consumer: the monitor's credential may
@@ -62,7 +62,7 @@ class EventBatch:
 
 
 class EventReader:
-    """Returns every event after a position, in order; of new events those whose subject is `wanted`.
+    """Returns every event after a position, in order; new events only if `wanted` accepts their subject.
 
     Others are recognised by their headers, at a fifth of the cost of an event that is folded.
     """
@@ -78,7 +78,7 @@ class EventReader:
         self._replied_at = 0.0
 
     async def start(self, position: int | None = None) -> int:
-        """Read from behind `position`, else from the end of the stream on. Returns the position from which it reads.
+        """Read the events after `position`, or else new events only. Returns the position from which it reads.
 
         Raises `ConsumerUnresponsiveError` if the stream can't be read.
         """

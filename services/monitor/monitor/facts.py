@@ -1,4 +1,4 @@
-"""What all rules may read of one sandbox: events as the monitor reads them, calls, and the facts folded from them."""
+"""The facts about one sandbox that all rules may read: decoded events, calls, and the state folded from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ MAX_CLOSED: Final = 64
 """Maximum ended calls remembered, so that one whose end was stored before its beginning does not count as running."""
 
 MAX_CONTENTS: Final = 16
-"""Maximum contents of files remembered, so that one that a file returns to is no new one."""
+"""Maximum contents of files remembered, so that a content to which a file returns does not count as new."""
 _NOT_EXECUTED: Final = frozenset({"outage", "denied", "refused", "cancelled"})
 
 OF_USERS: Final = frozenset({"user_message", "interrupt"})
@@ -28,7 +28,7 @@ SENDERS: Final = frozenset({GUARDIAN, CONDUCTOR, BUDGETS})
 """The senders of the monitor's own messages."""
 
 NO_CALLS: Final[Mapping[str, "Call"]] = {}
-"""One for all sandboxes without a call in flight: most of their state would be empty mappings otherwise."""
+"""Shared by all sandboxes without a call in flight: separate empty mappings would be most of their state."""
 
 Key = tuple[str, str]
 """`(project, sandbox)`."""
@@ -66,7 +66,10 @@ class ObservedEvent:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call in flight. `digest` is that of the tool and its input; None where the guardian compares nothing."""
+    """A call in flight.
+
+    `digest` is the digest of the tool and its input; None for a call that the guardian does not compare.
+    """
 
     tool: str
     begun_at: datetime
@@ -85,9 +88,9 @@ class Call:
     parent: str | None = None
     """The call of the sub-agent that made it."""
     polls: bool = False
-    """Whether it is known to wait for something, or to look how far it is."""
+    """Whether it is known to wait for something, or to check progress."""
     delegated: bool = False
-    """Whether a sub-agent carries it out, whose own calls show that it works."""
+    """Whether a sub-agent carries it out; the sub-agent's calls then show that it is not stuck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ class EndedCall:
     digest: str
     """Of the agent or sub-agent, the tool, and its input without irrelevant fields."""
     result: str
-    """The digest of its result, without what differs by chance."""
+    """The digest of its result, without parts that vary by chance."""
     id: UUID | None
     """Of the event that ended it."""
     number: int
@@ -140,7 +143,7 @@ class EndedCall:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a rule folds: an event, and the call that it ends, if it is the first event that ends it."""
+    """The input of a rule: an event, and the call that it ends, if it is the first event that ends that call."""
 
     event: ObservedEvent
     call: EndedCall | None = None
@@ -156,7 +159,7 @@ class Facts:
     """The stream sequence of the last event that was folded in."""
     started_at: datetime
     last_sign_at: datetime
-    """When its worker last published, or the spawner last published that it is to live."""
+    """When its worker last published, or the spawner last published that the sandbox continues to live."""
     last_heartbeat_at: datetime | None = None
     last_work_at: datetime | None = None
     last_message_at: datetime | None = None
@@ -169,17 +172,18 @@ class Facts:
     task_kind: TaskKind | None = None
     """The kind of its work, if the submitter states it."""
     episode_at: datetime | None = None
-    """When its episode began: with the last message of a user; None for the first one, of the task's text."""
+    """When its episode began, by the last message of a user; None for the first episode, which begins with the task's
+    text."""
     linger: float = 0.0
     """How long it is to stay after its agent has ended, in seconds."""
     in_flight: Mapping[str, Call] = field(default_factory=lambda: NO_CALLS)
     closed: tuple[str, ...] = ()
     new_contents: int = 0
-    """How often a file of its work tree got a content that it did not have lately; generated files don't count."""
+    """How often a file of its work tree got a content that is not in `contents`; generated files don't count."""
     contents: tuple[str, ...] = ()
     """Digests of the last contents of files, newest last."""
     answered_at: datetime | None = None
-    """When an approval of its was last answered or expired."""
+    """When one of its approvals was last answered or expired."""
     alone: bool = False
     """Whether it runs no task: it exists for the user who requested it, until its time to live ends."""
     expires_at: datetime | None = None
@@ -198,6 +202,6 @@ class Facts:
         return self.project, self.sandbox
 
     def waiting_since(self, *moments: datetime | None) -> datetime:
-        """The latest of these moments, or of its last resume: while paused it could do nothing."""
+        """The latest of these times and of its last resume: a paused sandbox could do nothing."""
         known = (at for at in (self.resumed_at, *moments) if at is not None)
         return max(known, default=self.started_at)

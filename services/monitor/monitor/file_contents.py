@@ -1,4 +1,4 @@
-"""Contents of files: which are new. Between two equal calls a new one means progress. Pure."""
+"""Which contents of files are new. A new content between two equal calls means progress. Pure."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from sandherd.contracts.events.tools import AgentFileEdited
 
 
 def with_content(facts: Facts, data: AgentFileEdited) -> dict[str, Any]:
-    """What the edit of a file changes in the facts. A content that a file has had lately is no new one."""
+    """The changes of the facts by the edit of a file. A content that is still remembered is not new."""
     if is_generated(data.file_path):
         return {}
     content = text_digest(f"{data.file_path}\n{data.change_type == 'deleted'}\n{data.content_sha256}")

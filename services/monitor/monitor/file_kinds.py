@@ -34,7 +34,7 @@ def is_generated(path: str) -> bool:
 
 
 def is_documentation(path: str) -> bool:
-    """Whether this file is text for readers, which no check can be run on."""
+    """Whether this file is text for human readers, for which there is no test or other check."""
     file = PurePosixPath(path)
     if file.name.startswith(_NO_DOCUMENTS):
         return False
@@ -46,7 +46,10 @@ def _is_hidden(folder: str) -> bool:
 
 
 def shell_command(tool_input: Mapping[str, Any]) -> str | None:
-    """The beginning of the command that a call runs; None if it runs none. The command of a tool for files is none."""
+    """The beginning of the shell command that a call runs; None if it runs none.
+
+    The `command` argument of a file tool does not count.
+    """
     if "path" in tool_input:
         return None
     command = tool_input.get("command") or tool_input.get("cmd")
@@ -56,5 +59,5 @@ def shell_command(tool_input: Mapping[str, Any]) -> str | None:
 
 
 def restores_files(command: str | None) -> bool:
-    """Whether a command changes files to what git has: that is no edit."""
+    """Whether a command restores files from git, which does not count as an edit."""
     return command is not None and "git" in command and _RESTORES.search(command) is not None

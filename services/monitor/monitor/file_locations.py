@@ -1,4 +1,7 @@
-"""Places in the file system of a sandbox, as far as their texts show: nothing is resolved there. Pure."""
+"""Locations in the file system of a sandbox, derived from the text of paths: nothing is resolved in the sandbox.
+
+Pure.
+"""
 
 import re
 from dataclasses import dataclass
@@ -13,12 +16,12 @@ _CACHES: Final = re.compile(
     r"^(?:(?:~|/root|/home/[^/]+|/Users/[^/]+)/(?:\.cache|\.npm|\.cargo/registry|\.gradle/caches|\.m2/repository|\.pnpm-store"
     r"|\.yarn|\.bun/install|\.local/share/Trash|go/pkg)(?:/|$)|/var/cache/|/var/lib/apt/lists(?:/|$))"
 )
-"""What package managers store and download again."""
+"""Caches of package managers, which download their content again."""
 _SYSTEM: Final = re.compile(
     r"^/(?:bin|boot|dev|etc|lib|lib32|lib64|opt|proc|run|sbin|srv|sys|usr|var|Library|System|Applications)(?:/|$)"
 )
 _HOMES: Final = re.compile(r"^(?:~|/root|/home/[^/]+|/Users/[^/]+)(?:/[^/]+)?$")
-"""A user's home, or a folder in it: what is deeper may be a work tree."""
+"""A user's home, or a folder directly in it. A deeper folder may be a work tree."""
 _UNKNOWN: Final = re.compile(r"[$`]")
 _CREDENTIALS: Final = re.compile(
     r"(?:^|/)(?:\.ssh/(?:id_[^/.]+|[^/]+\.pem|[^/]+_rsa|[^/]+_ed25519|identity|\*)|\.netrc|\.git-credentials"
@@ -101,7 +104,7 @@ def _deeper(path: str) -> int:
 
 
 def _lowest(path: str) -> int:
-    """The lowest depth that a relative path comes to, relative to where it begins."""
+    """The lowest depth that a relative path reaches, relative to its starting folder."""
     depth = lowest = 0
     for part in path.split("/"):
         depth += -1 if part == ".." else 0 if part in {"", "."} else 1

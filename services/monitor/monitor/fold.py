@@ -68,7 +68,10 @@ def _step(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet, number: i
 
 
 def _first_state(seen: ObservedEvent) -> SandboxActivity | None:
-    """A sandbox is watched from its first own event; messages to it and events about it do not start that."""
+    """The state after the first event of a sandbox's own worker or the spawner, which starts its watch.
+
+    Messages to it do not.
+    """
     own = seen.is_of_agent or _state_of(seen) is not None or seen.type == SandboxExtended.type
     if not own:
         return None
@@ -100,7 +103,7 @@ def _agent(state: SandboxActivity, seen: ObservedEvent) -> tuple[SandboxActivity
 
 
 def _progress(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
-    """What the content of an event of its worker changes, other than calls."""
+    """The changes by the content of a worker's event, except those of calls."""
     data, changes = seen.data, dict[str, Any]()
     if seen.type == AgentHeartbeat.type:
         changes["last_heartbeat_at"] = seen.at
@@ -116,7 +119,7 @@ def _progress(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
 
 
 def _summed_up(state: SandboxActivity, seen: ObservedEvent, call: EndedCall | None) -> SandboxActivity:
-    """The state with what a summary has of an event of its worker."""
+    """The state with the fields of a worker's event that summaries show."""
     outage = outages.folded(state.outage, seen, call)
     if outage is not state.outage:
         state = state.changed(outage=outage)
@@ -157,7 +160,7 @@ def _sandbox(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> San
 
 
 def _changes(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
-    """What an event of the spawner about a sandbox changes."""
+    """The changes by an event of the spawner about a sandbox."""
     sign = {"last_sign_at": max(seen.at, state.last_sign_at)}
     if isinstance(seen.data, SandboxRequested):
         expires = {"expires_at": state.expires_at or seen.data.expires_at}
@@ -171,7 +174,7 @@ def _changes(state: SandboxActivity, seen: ObservedEvent) -> dict[str, Any]:
 
 
 def _entered(state: SandboxActivity, seen: ObservedEvent, sign: dict[str, Any]) -> dict[str, Any]:
-    """What an event changes that sets the sandbox's state."""
+    """The changes by an event that sets the sandbox's state."""
     becomes = _state_of(seen)
     if becomes in _LIVE:
         resumed = seen.at if seen.type == SandboxResumed.type else state.resumed_at
@@ -194,7 +197,10 @@ def _state_of(seen: ObservedEvent) -> SandboxState | None:
 
 
 def _after_attempt_end(state: SandboxActivity, seen: ObservedEvent) -> SandboxActivity:
-    """The spawner has ended its attempt: as if its agent had ended. The next attempt has another sandbox."""
+    """The state after the spawner has ended the attempt, which counts as the end of its agent.
+
+    The next attempt has another sandbox.
+    """
     if state.finished_at is not None:
         return state
     return state.changed(finished_at=seen.at, steering=interventions.cut_short(state, seen, ended=False))

@@ -1,4 +1,4 @@
-"""The monitor's gauges, over the sandboxes that this replica watches: those of all replicas are to be added."""
+"""The monitor's gauges for the sandboxes that this replica watches. Sum them over all replicas."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -33,5 +33,5 @@ def measure(meters: Meters, herds: Sequence[Herd], now: datetime) -> None:
 
 
 def remove(meters: Meters) -> None:
-    """Remove the gauges, as other replicas set them now."""
+    """Remove the gauges, because other replicas set them from now on."""
     meters.hide(*_GAUGES)

@@ -1,7 +1,7 @@
 """The guardian: intervenes when a guardian rule finds a pattern in an agent's behaviour. Pure.
 
-What a pattern is, what the agent is advised, and whether the pattern is there again, is the rule's; the ladder decides
-how strong the intervention is. That it is sent once, delivered, and has one outcome, is the same for all.
+A rule defines its pattern, the advice to the agent, and how the pattern is recognised again. The ladder decides how
+strong the intervention is. For all rules alike, this module sends each intervention once and determines one outcome.
 """
 
 from dataclasses import dataclass, replace
@@ -20,8 +20,8 @@ from sandherd.contracts.names import DerivedIds
 RESEND_AFTER: Final = 10.0
 """How long a service has to carry out a command before it is sent again, in seconds."""
 CLEAR_AFTER: Final = 10
-"""For how many turns a pattern must not be seen until the agent has recovered: turns of the agent, or, within one turn,
-what the rule observes, such as calls."""
+"""Number of turns without the pattern after which the agent counts as recovered: turns of the agent, or, within one
+turn, observations of the rule, such as calls."""
 MESSAGES: Final = frozenset({"nudge", "interrupt"})
 """The steps that send a message."""
 
@@ -32,7 +32,7 @@ class Decision:
 
     pattern: Pattern
     reached: SteeringStep
-    """The step that it leads to; if nothing is sent, the one that its count reaches."""
+    """The step that the pattern leads to; if nothing is sent, the step that its count reaches."""
     steering: Steering | None = None
 
 
@@ -49,12 +49,12 @@ class Need(Enum):
 
 
 def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds) -> Decision | None:
-    """What to do about the first pattern for which something is to be done. Raises `RuleFailedError`.
+    """The decision about the first pattern that requires one. Raises `RuleFailedError`.
 
-    Nothing for a paused or stopping agent; and no intervention to a finished one, while the last one has no outcome
-    yet, and within the cool-down: then only rules whose patterns are published, and not acted upon. The same pattern
-    with the same number gives the same ids, so that a restart does not send it twice. `ids` has the monitors' key: an
-    agent, which knows its calls, can't send a message under that id first.
+    None for a paused or stopping agent. No intervention for a finished agent, while the last intervention has no
+    outcome yet, or within the cool-down: then only rules that publish patterns without acting on them are evaluated.
+    The same pattern with the same number gives the same ids, so that a restart does not send it twice. `ids` has the
+    monitors' key: an agent, which knows its calls, can't send a message under that id first.
     """
     if state.ended or state.stopping or state.paused or state.found is not None:
         return None
@@ -77,7 +77,7 @@ def steer(state: SandboxActivity, now: datetime, rules: RuleSet, ids: DerivedIds
 
 
 def _stands(rule: AnyGuardianRule, state: SandboxActivity, rules: RuleSet) -> bool:
-    """Whether a pattern is acted upon, as far as a model has to assess it first."""
+    """Whether a pattern may be acted upon: if a model has to assess it first, by the model's verdict."""
     if not rule.soft or not rules.assesses:
         return True
     verdict = state.assessed.get(rule.name)
@@ -124,13 +124,13 @@ def _decision(  # all of it is the decision's
 
 
 def _is_seen(pattern: Pattern, state: SandboxActivity, rules: RuleSet) -> bool:
-    """Whether the rule that recognises a pattern sees it at present, however weak."""
+    """Whether the rule that recognises a pattern sees it at present, even below its thresholds."""
     now = evaluation.pattern(pattern.of, state, rules) if is_active(pattern.of, state, rules) else None
     return now is not None and now.key == pattern.key
 
 
 def observed(pattern: Pattern, step: SteeringStep) -> Observed:
-    """A pattern that is only published, as it is remembered."""
+    """The remembered form of a pattern that is only published."""
     return Observed(pattern.rule, pattern.key, pattern.began, step)
 
 
@@ -185,7 +185,7 @@ def _approval_is_open(steering: Steering) -> bool:
 
 
 def need(state: SandboxActivity) -> Need | None:
-    """The next command of the intervention that has no outcome yet; None if there is none to send or to repeat."""
+    """The next command of the intervention that has no outcome yet; None if no command has to be sent or repeated."""
     steering = state.steering
     if steering is None or state.ended:
         return None
@@ -217,7 +217,7 @@ def _need_before_answer(steering: Steering) -> Need | None:
 
 
 def _need_of_cancelled(state: SandboxActivity, steering: Steering) -> Need | None:
-    """The agent has ended while its sandbox was about to be paused."""
+    """The next command after the agent has ended while its sandbox was about to be paused."""
     if _approval_is_open(steering):
         return Need.WITHDRAWAL
     return None if steering.cancelled and not state.paused else Need.RESUME
@@ -231,7 +231,7 @@ def _need_after_pause(state: SandboxActivity, steering: Steering) -> Need | None
 
 
 def to_send(state: SandboxActivity, now: datetime) -> Need | None:
-    """The command to send now: it was not sent yet, or was not carried out in time and may have been lost."""
+    """The command, if it has to be sent now: it was not sent yet, or not carried out in time and may be lost."""
     found = need(state)
     if found is None or state.steering is None:
         return None
@@ -240,7 +240,7 @@ def to_send(state: SandboxActivity, now: datetime) -> Need | None:
 
 
 def sent(state: SandboxActivity, sending: Need, now: datetime) -> SandboxActivity:
-    """The state after a command was sent; unchanged if what it leads to was read meanwhile."""
+    """The state after a command was sent; unchanged if the event of its effect was read meanwhile."""
     steering = state.steering
     if steering is None or need(state) is not sending:
         return state

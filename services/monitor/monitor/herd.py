@@ -1,4 +1,4 @@
-"""All watched sandboxes, by the stream: which are live, which ended lately, and how far the stream was read."""
+"""The watched sandboxes: live ones, recently ended ones, and the position up to which the stream was read."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -38,15 +38,15 @@ class Herd:
         """The stream sequence of the last event that was read."""
         self.live: dict[Key, SandboxActivity] = {state.key: state for state in live}
         self.ended: OrderedDict[Key, None] = OrderedDict.fromkeys(ended)
-        """Sandboxes that ended lately, so that a late event does not add them again."""
+        """Sandboxes that ended recently, so that a late event does not add them again."""
         self.notices: dict[UUID, Notice] = {notice.cause: notice for notice in pending}
-        """What is to be notified, by the id of the event that it is about."""
+        """Notices that are not published yet, by the id of the event that caused each."""
         self.changed: set[Key] = set(self.live)
         """Live sandboxes whose summary may have changed since it was written."""
         self.unwritten: dict[Key, SandboxActivity] = {state.key: state for state in unwritten}
         """Sandboxes that have ended, and whose last summary is not written yet."""
         self.allowance = allowance or Allowance()
-        """What the model that assesses findings has used."""
+        """The tokens that the model for assessments has used."""
         self.failures: list[tuple[Key, str]] = []
         """The rules that were disabled and are to be reported, each with its sandbox."""
 
@@ -81,13 +81,16 @@ class Herd:
             self._store(key, self.live[key], state)
 
     def disable(self, key: Key, failure: RuleFailedError) -> None:
-        """Evaluate a rule that has failed no more for this sandbox."""
+        """Stop evaluating a rule for this sandbox, because it has failed."""
         state = self.live.get(key)
         if state is not None:
             self._store(key, state, disabled(state, failure))
 
     def end(self, key: Key) -> None:
-        """Note the end of a sandbox by another source than the stream; it is removed once its intervention is over."""
+        """Record that a sandbox has ended, when this is known from another source than the stream.
+
+        It is removed when its intervention has an outcome.
+        """
         state = self.live.get(key)
         if state is not None:
             self.changed.add(key)
@@ -106,7 +109,7 @@ class Herd:
             self.ended.popitem(last=False)
 
     def _store(self, key: Key, before: SandboxActivity | None, state: SandboxActivity) -> SandboxActivity:
-        """Store the state, unless its sandbox has ended and no outcome of a nudge is to be published."""
+        """Store the state, unless its sandbox has ended and no outcome of an intervention is pending."""
         if state.disabled and (before is None or before.disabled is not state.disabled):
             known = before.disabled if before is not None else {}
             self.failures += [(key, rule) for rule in state.disabled if rule not in known]

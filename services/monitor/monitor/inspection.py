@@ -1,4 +1,4 @@
-"""What the monitor knows of a sandbox, as `monitor.show` returns it. Pure."""
+"""The monitor's view of a sandbox, as `monitor.show` returns it. Pure."""
 
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -106,7 +106,7 @@ def _next(rule: AnyGuardianRule, count: int, thresholds: Any) -> tuple[str | Non
 
 
 def found(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern]:
-    """What there is to see at present: the patterns of the rules, and an outage, for which no agent is steered."""
+    """What is found at present: the patterns of the rules, and an outage, for which no agent is steered."""
     outage = state.outage
     shown = patterns(state, rules, now)
     if outage is None or state.finished_at is not None:
@@ -115,7 +115,7 @@ def found(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern
 
 
 def patterns(state: SandboxActivity, rules: RuleSet, now: datetime) -> list[Pattern]:
-    """The patterns that guardian rules find at present, of those that are neither muted nor disabled."""
+    """The patterns that guardian rules find at present; muted and disabled rules are left out."""
     seen: list[Pattern] = []
     for active in rules.guardian:
         if active.name in state.disabled or evaluation.is_muted(state, active.name, now):

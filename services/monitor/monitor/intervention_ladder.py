@@ -49,7 +49,10 @@ def due(state: SandboxActivity, rule: AnyGuardianRule, pattern: Pattern, rules: 
 
 
 def permitted(rule: AnyGuardianRule, step: SteeringStep, highest: SteeringStep) -> SteeringStep:
-    """The step, lowered to the maximum: a rule whose first step exceeds it sends a nudge, unless that does so, too."""
+    """The step, lowered to the maximum.
+
+    A rule whose first step exceeds the maximum sends a nudge, unless a nudge exceeds it, too.
+    """
     if rank(step) <= rank(highest) or highest == "observe":
         return step if rank(step) <= rank(highest) else "observe"
     lower = [one for one in rule.steps if rank(one) <= rank(highest) and one != "observe"]

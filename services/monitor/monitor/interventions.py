@@ -106,7 +106,7 @@ def paused(state: SandboxActivity) -> Steering | None:
 def resumed(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> SandboxActivity:
     """The state after its sandbox was resumed: by the answer to a pause, or by a user, which counts as the answer.
 
-    Who lets the agent continue knows of the pattern: it is counted anew.
+    The user who resumes the agent knows the pattern, so its count starts again.
     """
     steering = state.steering
     if steering is None or steering.step != "pause" or not steering.taken or steering.received_at is not None:
@@ -118,7 +118,7 @@ def resumed(state: SandboxActivity, seen: ObservedEvent, rules: RuleSet) -> Sand
 
 
 def refused(state: SandboxActivity, data: SandboxRefused) -> Steering | None:
-    """The intervention after a command about its sandbox was refused: one that can't be paused is not steered."""
+    """The intervention after a command about its sandbox was refused. If the sandbox can't be paused, it ends."""
     steering = state.steering
     waits = steering is not None and steering.step == "pause" and not steering.taken and steering.outcome is None
     if steering is None or not waits or data.command != PauseSandbox.type:
@@ -173,7 +173,10 @@ def of_a_rule(
 def decided(
     state: SandboxActivity, seen: ObservedEvent, data: MonitorInterventionDecided, rules: RuleSet
 ) -> SandboxActivity:
-    """The state after a decision, unless it has it already. An earlier version's has no pattern, only its rule."""
+    """The state after a decision; unchanged if it has that decision already.
+
+    Decisions of an earlier version name their rule but no pattern.
+    """
     if state.steered >= data.intervention_number:
         return state
     key = data.pattern
@@ -198,7 +201,10 @@ def decided(
 
 
 def _already_over(state: SandboxActivity, steering: Steering) -> Steering:
-    """A decision that is read after the end of its agent has no effect, except a pause, which is cancelled."""
+    """The state after a decision that is read after the end of its agent.
+
+    It has no effect, but a pause is cancelled.
+    """
     over = state.ended or (state.finished_at is not None and steering.step != "pause")
     return replace(steering, outcome="finished") if over else steering
 
@@ -250,7 +256,7 @@ def ended(state: SandboxActivity, seen: ObservedEvent, data: MonitorIntervention
 
 
 def ids_of(texts: Iterable[str]) -> tuple[UUID, ...]:
-    """The event ids of an event's evidence; those that are none are left out."""
+    """The event ids in an event's evidence; invalid ids are left out."""
     found: list[UUID] = []
     for text in texts:
         try:

@@ -58,7 +58,7 @@ def compose(settings: Settings) -> Service:
 
 
 def _lease(service: Service, key: str) -> Lease:
-    """A lease that readiness and metrics show."""
+    """Creates a lease that readiness and metrics show."""
     return _shown(service, Lease(service.bus, key, service.instance))
 
 
@@ -95,7 +95,7 @@ class Monitor:
 
 
 async def _watch(service: Service, monitor: Monitor, budgets: BudgetComponent) -> None:
-    """Watch this replica's share. What is watched is saved and released before the watch itself ends."""
+    """Watch this replica's share. Its partitions are saved and released before the watch itself ends."""
     bus, settings, count = service.bus, service.settings, service.settings.monitor_partitions
     actions = Actions(bus, monitor.publisher, settings.notifications)
     watch = Watch(

@@ -1,7 +1,7 @@
-"""What makes two calls equal: digests of inputs, results and errors, without what differs by chance. Pure.
+"""Digests of inputs, results and errors by which calls are compared, without parts that vary by chance. Pure.
 
-Two calls of one command have other times, durations, process ids, addresses and temporary paths in their results, and
-other descriptions and timeouts in their inputs. All of it comes from a sandbox: the work for a call is limited, and no
+Two runs of one command differ in times, durations, process ids, addresses and temporary paths in their results, and in
+descriptions and timeouts in their inputs. All of it comes from a sandbox: the work for a call is limited, and no
 expression backtracks over more than a number or a name.
 """
 
@@ -36,12 +36,12 @@ _ZONE: Final = rb"(?: ?[ap]m)?(?: ?(?:utc|gmt|z|[+-][0-9]{2}:?[0-9]{2})(?!\w))?"
 _CLOCK: Final = rb"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]{1,9})?)?" + _ZONE
 _UNIT: Final = b"(?:[num]?s|\xc2\xb5s|m|h|secs?|seconds?|mins?|minutes?|hours?|milliseconds?)"
 _SINCE_1970: Final = rb"[5-9][0-9]{8}(?:[0-9]{3}){0,3}(?:\.[0-9]{1,9})?(?!\w)"
-"""What follows the first digit of a time in seconds, or smaller units."""
+"""The digits after the first one of a Unix time in seconds or smaller units."""
 _MASK: Final = b"#"
 
 
 def _digits() -> bytes:
-    """What begins with a digit. A digit comes first, as the search for one is fast; what follows are alternatives."""
+    """Patterns of volatile values that begin with a digit, as alternatives after it: the search for a digit is fast."""
     more = (
         rb"[0-9]{3}[-/][0-9]{2}[-/][0-9]{2}(?:[t ]" + _CLOCK + b")?",  # a date, and its time
         rb"[0-9]?:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?" + _ZONE + rb"(?![\w:])",
@@ -56,7 +56,7 @@ def _digits() -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Volatile:
-    """Something that differs by chance. Searched for only where `sign` is, which is found much faster."""
+    """A kind of volatile value. Texts are searched for it only if they contain `sign`, which is found much faster."""
 
     sign: bytes
     pattern: re.Pattern[bytes]
@@ -93,7 +93,7 @@ _WITH_NUMBERS: Final = (
 _DIGITS: Final = re.compile(_digits())
 _EPOCHS: Final = re.compile(rb"1(?<![\w.:]1)" + _SINCE_1970)
 _MORE_THAN_NUMBERS: Final = re.compile(rb"[a-z\[/:-]")
-"""In a result without any of them, of what `_DIGITS` finds only times since 1970 are possible."""
+"""If a result has none of these characters, the only pattern of `_DIGITS` that can match is a Unix time."""
 _DATES: Final = re.compile(
     _MONTH + rb" [ 0-9]?[0-9](?![0-9])(?:,? [0-9]{4})?(?:[ ,]{1,2}(?:" + _CLOCK + rb"|#)(?: [0-9]{4})?)?"
 )
@@ -251,7 +251,7 @@ def cause_digest(result: Any, *, needs_reason: bool = False) -> str | None:
     """The digest of an error's cause, independent of the line of a file; None for a result without any text.
 
     The cause is the last line of a traceback, else the first line that looks like a reason, else the last one. With
-    `needs_reason` a short last line, such as a count, is none.
+    `needs_reason`, a short last line, such as a count, does not qualify as a cause.
     """
     lines = [line for line in _STATUS.sub(b"", normalised(result_text(result))).splitlines() if line.strip()]
     if not lines:
@@ -264,5 +264,5 @@ def cause_digest(result: Any, *, needs_reason: bool = False) -> str | None:
 
 
 def tool_label(tool: str) -> str:
-    """The name of a tool for a message to an agent. It comes from a sandbox: one that is no name is left out."""
+    """The name of a tool for a message to an agent. It comes from a sandbox: an invalid name is left out."""
     return tool if _TOOL.fullmatch(tool) else "the same tool"

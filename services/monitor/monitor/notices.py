@@ -1,4 +1,4 @@
-"""Notices for users: what the herd did about a failure by itself, and what it could not do. Pure.
+"""Notices for users: failures that the herd has handled by itself, and failures that it could not handle. Pure.
 
 A notice is derived from one stored event and is pending until it is published. The monitor's own notification removes
 it, so that a monitor that reads the same events after a restart publishes none twice.
@@ -16,7 +16,7 @@ from sandherd.contracts.events.task import TaskRetryScheduled
 from sandherd.contracts.states import NotificationKind
 
 MAX_AGE: Final = timedelta(hours=1)
-"""Older events are not notified: after a long outage of the monitor they would be known already."""
+"""Maximum age of events that cause a notice: after a long outage of the monitor, users know of older events already."""
 MAX_PENDING: Final = 1000
 _FAILED: Final = {
     "ignored": "the agent continued what an intervention was to stop",
@@ -55,7 +55,7 @@ def fold(pending: dict[UUID, Notice], seen: ObservedEvent) -> None:
 
 
 def notice_of(seen: ObservedEvent) -> Notice | None:
-    """The notice of an event; None for most."""
+    """The notice of an event; None if the event causes none."""
     found = _kind_and_message(seen)
     if found is None or seen.id is None:
         return None
@@ -73,7 +73,7 @@ def notice_of(seen: ObservedEvent) -> Notice | None:
 
 
 def due(pending: Collection[Notice], wanted: Collection[NotificationKind], now: datetime) -> list[Notice]:
-    """Those to publish, oldest first; the others of `pending` can be dropped."""
+    """The notices to publish, oldest first; the others of `pending` can be dropped."""
     return [notice for notice in pending if notice.kind in wanted and now - notice.at <= MAX_AGE]
 
 

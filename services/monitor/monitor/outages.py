@@ -1,6 +1,6 @@
 """Outages: a network, a server or the model's provider that does not respond. No fault of the agent. Pure.
 
-An outage is shown and counted, and no agent is steered for it: rules leave out what it has prevented.
+An outage is shown and counted, and no agent is steered because of it: rules ignore calls that an outage has prevented.
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from sandherd.contracts.events.conversation import AgentSystemMessage
 NAME: Final = "outage"
 """Its name among findings."""
 LASTS: Final = 10
-"""After this number of calls without one it is over."""
+"""After this number of other calls in a row, the outage is over."""
 _RETRIED: Final = "api_retry"
 """The subtype by which Claude publishes that a request to its provider has failed and is repeated."""
 

@@ -1,4 +1,4 @@
-"""One partition while its lease is held: the state of its sandboxes, and what is done for them."""
+"""One partition while its lease is held: the state of its sandboxes, and the actions for them."""
 
 import asyncio
 import math
@@ -67,7 +67,7 @@ class Partition:
         self.caught_up = asyncio.Event()
         """Set when all events that were stored before the lease was held were read; it does not act before."""
         self.read_until: int | None = None
-        """The last event when the lease was acquired: once it is read, what an earlier holder decided is known."""
+        """The last event when the lease was acquired: when it was read, all decisions of earlier holders are known."""
 
     @property
     def herd(self) -> Herd:
@@ -101,7 +101,7 @@ class Partition:
         )
 
     async def end(self) -> None:
-        """Act no more, and save what was folded last, so that the next holder need not read it again.
+        """Stop acting, and save the state, so that the next holder need not read the same events again.
 
         An action that has begun is completed: the next holder reads it from the stream.
         """
@@ -132,7 +132,10 @@ class Partition:
             self._touched.add(state.key)
 
     def note_assessed(self, seen: ObservedEvent) -> None:
-        """Count what the model has used for a sandbox of another partition: the allowance is that of the herd."""
+        """Count tokens that the model has used for a sandbox of another partition.
+
+        All partitions share the allowance.
+        """
         if seen.number > self.herd.position and isinstance(seen.data, MonitorFindingAssessed):
             self.herd.allowance = self.herd.allowance.with_used(seen.data.tokens, seen.at)
 
@@ -143,7 +146,7 @@ class Partition:
     # --- acting ------------------------------------------------------------------------------------------------
 
     async def act_on_touched(self, now: datetime, watching_since: datetime | None) -> None:
-        """Act for the sandboxes whose last events require it. Raises `LeaseLostError`."""
+        """Act for the sandboxes whose recent events require it. Raises `LeaseLostError`."""
         touched, self._touched = self._touched, set()
         self._enforcement.report()
         if not self.late:
@@ -184,7 +187,10 @@ class Partition:
             await asyncio.sleep(_LEASE_CHECKED_EVERY)
 
     async def _save_on(self) -> None:
-        """Save at once when it has caught up: a successor need not read it again even if this replica ends soon."""
+        """Save snapshots.
+
+        The first one is saved immediately after catching up: a successor then need not read the same events again.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(EVERY):
                 await self.caught_up.wait()

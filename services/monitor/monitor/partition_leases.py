@@ -48,7 +48,7 @@ class Shares:
         self._seen_at = dict.fromkeys(range(count), time.monotonic())
         self._layout_seen: int | None = None
         self.layout = Lease(bus, LAYOUT_LEASE, layout_value(instance, count), _LAYOUT_TTL)
-        """One replica holds it for all that have as many partitions."""
+        """One replica holds this lease for all replicas with the same number of partitions."""
 
     @property
     def held(self) -> int:
@@ -64,7 +64,10 @@ class Shares:
         return f"no replica was seen to hold partition {', '.join(map(str, unheld))} of {self._count}"
 
     def remark(self) -> str | None:
-        """That replicas with another number of partitions watch. Not a problem: an update waits for readiness."""
+        """The remark that replicas with another number of partitions are watching.
+
+        This is not a problem: an update waits for readiness.
+        """
         if self._layout_seen in {None, self._count}:
             return None
         return f"a replica with {self._layout_seen or 'no'} partitions still runs, and this one has {self._count}"
@@ -111,7 +114,7 @@ class Shares:
         return table
 
     def note(self, table: Table) -> None:
-        """Note for readiness what was seen."""
+        """Record for readiness which partitions have a holder."""
         self._layout_seen, now = table.layout, time.monotonic()
         for number in range(self._count):
             if PartitionId(self._count, number) in table.holders:
@@ -121,7 +124,7 @@ class Shares:
         await self._publish_key(b"1", {_TTL_HEADER: f"{round(_LAYOUT_TTL)}s"})
 
     async def _withdraw(self) -> None:
-        """Count no more, so that others take over at once."""
+        """Delete the announcement of this replica, so that others take over immediately."""
         with suppress(*_FAULTS):
             if self._bus.connected:
                 await self._publish_key(b"", {"KV-Operation": "DEL", _TTL_HEADER: "1s"})
@@ -150,7 +153,7 @@ class Shares:
         await lease.run_with(work())
 
     async def _release(self, numbers: list[int]) -> None:
-        """Have others take these: what was done for them is saved before their leases are free."""
+        """Release these partitions: the state of each is saved before its lease is released."""
         tasks = [self._tasks[number] for number in numbers if number in self._tasks]
         await cancel_and_wait(tasks)
         for number in numbers:

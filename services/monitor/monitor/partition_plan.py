@@ -35,7 +35,7 @@ class PartitionId(NamedTuple):
 
 
 UNDIVIDED: Final = PartitionId(0, 0)
-"""The only part of a herd whose monitor knows no partitions, as those of former versions."""
+"""The only partition of a monitor without partitions, such as one of an earlier version."""
 
 
 def partition_of(project: str, sandbox: str, count: int) -> int:
@@ -44,7 +44,7 @@ def partition_of(project: str, sandbox: str, count: int) -> int:
 
 
 def partition_of_subject(subject: str, count: int) -> int:
-    """The partition of the entity in an event's subject, also if that is no sandbox."""
+    """The partition of the entity in an event's subject, also if the entity is not a sandbox."""
     tokens = subject.split(".", _PROJECT + 2)
     return partition_of(tokens[_PROJECT], tokens[_PROJECT + 1], count) if len(tokens) > _PROJECT + 1 else 0
 
@@ -58,13 +58,13 @@ def layout_value(instance: str, count: int) -> str:
 
 
 def replica_key(instance: str, count: int) -> str:
-    """The key by which a replica announces itself to those with as many partitions."""
+    """The key by which a replica announces itself to replicas with the same number of partitions."""
     return f"{_REPLICA}.{count}.{instance}"
 
 
 @dataclass(frozen=True)
 class Table:
-    """What the keys of the monitors show: who lives, and who holds what."""
+    """The monitors' keys, decoded: which replicas live, and which partitions each holds."""
 
     layout: int | None = None
     """The number of partitions of the layout lease's holder; 0 if it knows none; None if no replica holds it."""
@@ -115,9 +115,9 @@ class Plan:
 def plan(me: str, count: int, table: Table) -> Plan:
     """What this replica is to do, if it has `count` partitions.
 
-    A replica has at most one partition more than another. Those that have most keep that one, so that few partitions
-    move. Free partitions are dealt out in the same order by all. While replicas with another number of partitions
-    watch, this one does not.
+    A replica has at most one partition more than another. The replicas that have most partitions keep the additional
+    one, so that few partitions move. All replicas assign free partitions in the same order. While replicas with another
+    number of partitions watch, this one does not.
     """
     held = {place.number: holder for place, holder in table.holders.items() if place.total == count}
     mine = sorted(number for number, holder in held.items() if holder == me)
@@ -134,7 +134,7 @@ def plan(me: str, count: int, table: Table) -> Plan:
 
 
 def _quotas(replicas: Iterable[str], count: int, held: Mapping[int, str]) -> dict[str, int]:
-    """How many partitions each replica is to have, those first that have most now."""
+    """How many partitions each replica has to have, in order of how many it has now, most first."""
     having = {name: sum(holder == name for holder in held.values()) for name in replicas}
     ranked = sorted(having, key=lambda name: (-having[name], name))
     each, more = divmod(count, len(ranked))

@@ -1,4 +1,4 @@
-"""Polls: calls that wait for something, or look how far it is. It is no loop to repeat those for some time. Pure."""
+"""Polls: calls that wait for something or check its progress. Repeating one for some time is not a loop. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _COMMAND: Final = re.compile(
 
 
 def is_poll(tool: str, tool_input: Any) -> bool:
-    """Whether a call waits, or reads how far something is."""
+    """Whether a call waits for something, or reads its progress."""
     if _TOOL.search(tool[:80]):
         return True
     if not isinstance(tool_input, Mapping):

@@ -12,7 +12,8 @@ from uuid import UUID
 from monitor.facts import EndedCall
 
 MAX_GAP: Final = 8
-"""The largest distance between two equal calls; it is also the number of different calls that are remembered."""
+"""Maximum distance between two calls that count as a repetition, and the number of different calls that are
+remembered."""
 MAX_IDS: Final = 4
 """Maximum events remembered of each call."""
 PAUSE: Final = 30.0
@@ -37,7 +38,7 @@ class Row:
     edits: int
     """The number of edits before the first one."""
     lines: int
-    """The most lines that a result had."""
+    """The maximum number of lines of a result."""
     polls: bool = False
     count: int = 1
     gap: int = 1
@@ -126,9 +127,9 @@ def waits(call: EndedCall, ended_at: datetime | None) -> bool:
 
 
 def is_again(part: Rows, key: str, call: EndedCall | None) -> bool | None:
-    """Whether a call shows the pattern with this key again; False once it is gone, None while neither is known.
+    """Whether a call shows the pattern with this key again; False if it has stopped, None while neither is known.
 
-    It is gone if more calls have passed than between any two of it.
+    It has stopped if more calls have passed than between any two repetitions.
     """
     if call is None or not call.is_executed:
         return None

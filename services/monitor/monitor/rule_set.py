@@ -18,7 +18,7 @@ _AGENT: Final = "agent."
 
 @dataclass(frozen=True, slots=True)
 class ActiveRule(Generic[FoundT]):
-    """A rule with what it needs for a decision, so that nothing has to be looked up for each sandbox."""
+    """A rule with everything that its decision needs, so that nothing is looked up for each sandbox."""
 
     rule: AnyRule
     name: str
@@ -52,10 +52,10 @@ class RuleSet:
         self.of_an_episode = frozenset(
             rule.name for rule in self.rules if isinstance(rule, GuardianRule) and not rule.across_episodes
         )
-        """The rules whose parts begin anew with a message of a user."""
+        """The rules whose parts are reset by a message of a user."""
         dead_after: float = self.thresholds[dead.RULE.name].after
         self.silence = timedelta(seconds=dead_after)
-        """How long an event of a live sandbox takes at most."""
+        """Maximum time between two events of a live sandbox."""
         ending = [rule for rule in self.rules if isinstance(rule, HousekeepingRule)]
         self.housekeeping: Sequence[ActiveRule[Finding]] = self._active(ending)
         self.without_silence: Sequence[ActiveRule[Finding]] = self._active(
@@ -70,7 +70,7 @@ class RuleSet:
             for active in self.guardian
             if isinstance(active.rule, GuardianRule) and set(active.rule.steps) == {"observe"}
         ]
-        """The guardian rules whose patterns are published, and not acted upon."""
+        """The guardian rules whose patterns are published without an action."""
         self.assessed: Sequence[ActiveRule[Pattern]] = [
             active
             for active in self.guardian
@@ -91,19 +91,19 @@ class RuleSet:
         )
 
     def with_thresholds(self, rule: str, **values: float) -> "RuleSet":
-        """The same with other thresholds of one rule."""
+        """A copy with other thresholds of one rule."""
         changed = self.thresholds[rule].model_copy(update=values)
         return self._with({**self.thresholds, rule: changed}, self.steering_cooldown, self.max_step)
 
     def with_ladder(self, max_step: SteeringStep, cooldown: float | None = None) -> "RuleSet":
-        """The same with another maximum step, and another cool-down."""
+        """A copy with another maximum step, and another cool-down."""
         return self._with(self.thresholds, self.steering_cooldown if cooldown is None else cooldown, max_step)
 
     def _with(self, thresholds: Mapping[str, Any], cooldown: float, max_step: SteeringStep) -> "RuleSet":
         return RuleSet(self.rules, thresholds, steering_cooldown=cooldown, max_step=max_step, assesses=self.assesses)
 
     def folding(self, event_type: str, *, ends_call: bool) -> Sequence[ActiveRule[Any]]:
-        """The rules that fold an event of this type; a type that this version does not know is only output."""
+        """The rules that fold an event of this type; an unknown type counts as output only."""
         known = (self._of_calls if ends_call else self._of_types).get(event_type)
         if known is not None:
             return known

@@ -1,6 +1,7 @@
 """A bounded memory of values that a sandbox has published before, in a few bytes each. Pure.
 
-It is one text, because a state has thousands of them and a text is the smallest thing that Python and JSON have.
+The marks are stored as one string: a state has thousands of them, and a string takes the least memory in Python and
+JSON.
 """
 
 import zlib

@@ -1,7 +1,7 @@
 """Packs a herd into pieces that fit in broker messages, and unpacks them. Pure; `snapshot_store` stores them.
 
-Each partition has a snapshot of its own. After the number of partitions has changed, a partition begins with what
-those of the former layout have of it.
+Each partition has a snapshot of its own. After the number of partitions has changed, a partition is restored from the
+snapshots of the former layout.
 """
 
 import hashlib
@@ -30,7 +30,8 @@ _MANY: Final = 3000
 """Unsaved events after which one is saved earlier, because a successor has to read them before it can act."""
 _SOONEST: Final = 3.0
 _SHARE: Final = 400
-"""How many times longer than it took is waited until the next one; a replica may have many partitions."""
+"""Minimum pause between two snapshots, as a multiple of the time that the last one took; a replica may have many
+partitions."""
 
 
 class SnapshotError(Exception):
@@ -102,7 +103,7 @@ def _encoded_parts(herd: Herd) -> dict[str, dict[str, Any]]:
 
 
 def _adapter(rule: str, rules: RuleSet) -> TypeAdapter[dict[str, Any]]:
-    """Of the parts of one rule, by the type that it declares."""
+    """The type adapter for the parts of one rule, by the type that the rule declares."""
     part = type(rules.new_parts[rule])
     if part not in _adapters:
         _adapters[part] = TypeAdapter(dict[str, part])  # type: ignore[valid-type]  # known at run time only
@@ -117,8 +118,8 @@ def unpack(
 ) -> Herd:
     """The herd of a manifest and its pieces. Raises `SnapshotError` if they are incomplete or of another version.
 
-    Parts that the rules of this monitor can't read are dropped, and these rules begin anew; `on_dropped` gets the name
-    of each such rule, and the number of sandboxes.
+    Parts that the rules of this monitor can't read are dropped, and these rules start with new parts; `on_dropped` gets
+    the name of each such rule, and the number of sandboxes.
     """
     packed = b"".join(pieces)
     if manifest.version != VERSION:
@@ -149,7 +150,7 @@ def unpack(
 
 
 def _decoded(name: str, encoded: Mapping[str, Any], rules: RuleSet) -> Mapping[str, Any]:
-    """Those of a rule's parts that it can read."""
+    """The parts of a rule that its current type can decode."""
     if name not in rules.new_parts:
         return {}
     adapter = _adapter(name, rules)
@@ -168,8 +169,8 @@ def _decoded(name: str, encoded: Mapping[str, Any], rules: RuleSet) -> Mapping[s
 def sources(positions: Mapping[PartitionId, int], place: PartitionId) -> list[list[PartitionId]]:
     """The snapshots from which a partition can be restored, the best first; of one layout each.
 
-    `positions` has the last event of each stored snapshot. Of its own layout a partition needs its own snapshot, of
-    another one all. The best is the one after which the fewest events have to be read.
+    `positions` has the last event of each stored snapshot. From its own layout a partition needs only its own snapshot,
+    from another layout all snapshots. The best source is the one after which the fewest events have to be read.
     """
     layouts = sorted({found.total for found in positions}, key=lambda count: count != place.total)
     needed = [[place] if count == place.total else _all_of(count) for count in layouts]
@@ -182,9 +183,9 @@ def _all_of(count: int) -> list[PartitionId]:
 
 
 def merged(herds: Sequence[Herd], place: PartitionId, rules: RuleSet) -> Herd:
-    """What these have of the sandboxes of one partition, as of the earliest of them.
+    """The sandboxes of one partition from several snapshots, at the position of the earliest snapshot.
 
-    Events after that are read again; states that are later ignore those that they know.
+    Events after that position are read again; a state from a later snapshot ignores events that it has already.
     """
     earliest = min(herds, key=lambda herd: herd.position)
     return Herd(

@@ -143,7 +143,7 @@ class SnapshotStore:
             self._last = None
 
     async def save(self, herd: Herd, fence: int) -> None:
-        """Store the herd as it is now. A failure is logged; the next save makes up for it."""
+        """Store the herd as it is now. A failure is logged; the next save stores everything."""
         begun = time.process_time()
         manifest, pieces = pack(herd, self._next_generation(fence))
         self.took = time.process_time() - begun
@@ -167,7 +167,7 @@ class SnapshotStore:
         await self._bus.publish(subject, payload, msg_id=str(new_uuid()))
 
     async def _publish_manifest(self, manifest: Manifest) -> None:
-        """Only over the revision that was read: a holder that was paused must not undo what its successor stored."""
+        """Replace only the revision that was read: a suspended holder must not overwrite a successor's manifest."""
         payload = manifest.model_dump_json().encode()
         headers = {"Nats-Expected-Last-Subject-Sequence": str(self._revision)}
         ack = await self._bus.publish(manifest_key(self._place), payload, msg_id=str(new_uuid()), headers=headers)

@@ -49,19 +49,19 @@ class Steering:
     watched: str = ""
     """The rule that recognises the pattern."""
     sent_at: datetime | None = None
-    """When its last command was published; None if the next one is still to be."""
+    """When its last command was published; None if the next command is not published yet."""
     taken: bool = False
     """Whether the message-relay has accepted the message, or the sandbox was paused."""
     received_at: datetime | None = None
     """When the agent received it, or was resumed; what it does from then on decides the outcome."""
     repeats: int = 0
-    """How often the pattern was there since."""
+    """How often the pattern has occurred since then."""
     others: int = 0
-    """How often something else was there since the pattern was last."""
+    """How many other observations there were since the pattern last occurred."""
     clear_turn: int = 0
     """The agent's turn when it received it, or showed the pattern last."""
     repeated: tuple[UUID, ...] = ()
-    """Ids of the last events that showed the pattern since."""
+    """Ids of the last events that have shown the pattern since then."""
     outcome: Outcome | None = None
     approval: str | None = None
     """The approval that a pause requests."""
@@ -76,7 +76,7 @@ class Steering:
     instructed: bool = False
     """Whether the message-relay has accepted the message with it."""
     cancelled: bool = False
-    """Whether a pause was cancelled, as the agent has ended meanwhile."""
+    """Whether a pause was cancelled because the agent has ended meanwhile."""
     closed: bool = False
     """Whether the approval is decided, expired or withdrawn."""
 
@@ -88,7 +88,7 @@ class Steering:
 
 @dataclass(frozen=True, slots=True)
 class Intervention:
-    """An intervention as it is remembered."""
+    """A remembered intervention."""
 
     number: int
     rule: str
@@ -107,7 +107,7 @@ class Intervention:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What was published of a pattern for which nothing is sent: its rule and key, and the step that it reached."""
+    """A published pattern without an intervention: its rule and key, and the step that it reached."""
 
     rule: str
     pattern: str
@@ -127,7 +127,7 @@ class ActedFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What its agent was started for."""
+    """The assignment of its agent, from the task's specification."""
 
     attempt: int
     harness: str
@@ -140,7 +140,7 @@ class Assignment:
 
     @classmethod
     def of(cls, data: AgentStarted) -> "Assignment":
-        """What its first event states. Texts that many sandboxes have in common are stored once."""
+        """The assignment from its first event. Texts that many sandboxes have in common are stored once."""
         return cls(
             attempt=data.attempt,
             harness=intern(data.sdk[:80]),
@@ -154,7 +154,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxActivity(Facts):
-    """One watched sandbox. Rules get it as `Facts`, and of the parts each its own."""
+    """The state of one watched sandbox. A rule gets its `Facts`, and the rule's own part."""
 
     parts: Annotated[Mapping[str, Any], Field(exclude=True)] = field(default_factory=lambda: NO_PARTS)
     """The state of each rule, by its name; `snapshot` encodes it by the type that the rule declares."""
@@ -171,7 +171,7 @@ class SandboxActivity(Facts):
     interventions: tuple[Intervention, ...] = ()
     """The last ones, oldest first."""
     observed: tuple[Observed, ...] = ()
-    """What was published lately without an intervention."""
+    """Patterns that were recently published without an intervention."""
     steering: Steering | None = None
     steered_at: datetime | None = None
     steered: int = 0
@@ -179,7 +179,7 @@ class SandboxActivity(Facts):
     assignment: Assignment | None = None
     progress: AgentTotals = NO_PROGRESS
     outage: Outage | None = None
-    """What does not respond to its agent at present, or did lately."""
+    """The outage that affects its agent at present, or did recently."""
     budget: BudgetLimits | None = None
     """The budget of its task, by the spec or the profile."""
     edits: Base64Bytes = b""
@@ -190,7 +190,9 @@ class SandboxActivity(Facts):
         return self.draft().changed(**changes).sealed()
 
     def draft(self) -> "SandboxActivity":
-        """A copy whose `changed` changes it in place; `sealed` ends that, and before no one else may have it.
+        """A copy whose `changed` modifies it in place, until `sealed` is called.
+
+        Until then nothing else may refer to it.
 
         An event is folded in several steps, and a copy for each takes longer than the steps.
         """
@@ -199,7 +201,7 @@ class SandboxActivity(Facts):
         return copy
 
     def sealed(self) -> "SandboxActivity":
-        """The same as a state that does not change any more."""
+        """The draft as an immutable state."""
         object.__setattr__(self, "__class__", SandboxActivity)
         return self
 

@@ -1,4 +1,4 @@
-"""Reads the stream for all partitions that a replica holds, and folds each event in where it belongs.
+"""Reads the stream for all partitions that a replica holds, and folds each event into its partition.
 
 New events are read once for all of them. A partition whose lease was just acquired first reads what was stored since
 its snapshot; until then it is late, and does not act.
@@ -23,16 +23,18 @@ from sandherd.telemetry import logs
 _EVERYWHERE: Final = frozenset({*ENDS_ATTEMPT, MonitorFindingAssessed.type})
 """Events whose subject does not name the sandbox, or which concern every partition."""
 _NEAR: Final = 20_000
-"""Partitions that are behind the foremost by at most this many events catch up together with it."""
+"""Partitions that are at most this many events behind the most advanced late one catch up together with it."""
 _EMPTY_READS: Final = 3
-"""After this number the leader of the stream is asked; a replica of it may lag behind."""
+"""After this number of empty reads the stream's leader is queried, because a replica of the stream may lag behind."""
 _EMPTY_PAUSE: Final = 0.1
 OnRead = Callable[[Partition], Awaitable[None]]
 _log: Final = logs.get("watch")
 
 
 class StreamFollower:
-    """Follows the stream for partitions of `count`, and calls `on_new` or `on_joined` after a partition was read for.
+    """Follows the stream for partitions of `count`.
+
+    It calls `on_new` or `on_joined` after it has read events for a partition.
 
     `on_joined` is called once a late partition has caught up.
     """
@@ -48,18 +50,18 @@ class StreamFollower:
         self.reader = EventReader(bus, self._is_wanted)
         self.partitions: dict[int, Partition] = {}
         self.position: int | None = None
-        """How far new events were read; None while they are not."""
+        """The position up to which new events were read; None while new events are not read."""
         self.read_at: datetime | None = None
-        """When the last of them was stored."""
+        """When the last of these events was stored."""
 
     def add(self, part: Partition) -> None:
-        """Read for a partition, which is late at first."""
+        """Start reading for a partition, which is late at first."""
         self.partitions[part.place.number] = part
         self._held.set()
         self._behind.set()
 
     def remove(self, part: Partition) -> None:
-        """Read for it no more."""
+        """Stop reading for a partition."""
         if self.partitions.get(part.place.number) is part:
             del self.partitions[part.place.number]
 
@@ -99,7 +101,7 @@ class StreamFollower:
         await self.reader.stop()
 
     def _fall_behind(self) -> None:
-        """Have all partitions catch up again."""
+        """Mark all partitions as late, so that they catch up again."""
         self.position = None
         for part in self.partitions.values():
             part.caught_up.clear()
@@ -171,7 +173,10 @@ class StreamFollower:
         return max(self.position or 0, *(part.read_until or 0 for part in parts))
 
     async def _is_end(self, first: int) -> bool:
-        """Whether nothing more comes, as the last events of the stream were deleted. Its leader knows that."""
+        """Whether there are no more events because the stream's last ones were deleted.
+
+        The stream's leader is queried.
+        """
         self._empty_reads = (self._empty_reads + 1) % _EMPTY_READS
         if not self._empty_reads and not await self.reader.has_after(first):
             return True
@@ -179,7 +184,7 @@ class StreamFollower:
         return False
 
     def _joins(self, part: Partition) -> bool:
-        """Whether a partition has read all before the new events, in which it takes part then."""
+        """Whether a partition has read all events before the new ones, so that it receives those from now on."""
         if self.position is None or part.read_until is None:
             return False
         if part.herd.position >= max(self.position, part.read_until):

@@ -64,7 +64,7 @@ def state_of(state: SandboxActivity) -> SummaryState:
 
 
 def steering_of(one: Intervention, state: SandboxActivity) -> SteeringSummary:
-    """An intervention as others see it; of the current one it is known when the agent received it."""
+    """An intervention as part of a summary. Only for the current one it is known when the agent received it."""
     current = state.steering
     is_current = current is not None and current.correlation == one.correlation
     return SteeringSummary(

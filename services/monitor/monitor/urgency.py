@@ -1,4 +1,4 @@
-"""Whether an event leads to something that is done at once, rather than at the next check. Pure."""
+"""Whether an event requires an immediate action, rather than one at the next check. Pure."""
 
 from collections.abc import Iterable
 

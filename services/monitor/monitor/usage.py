@@ -1,9 +1,9 @@
-"""What a sandbox has used, and how far its agent is: folded from its events. Pure.
+"""The usage of a sandbox and the progress of its agent, folded from its events. Pure.
 
 `agent.usage` has the difference since the last one, and the final event of an attempt has totals, which a harness may
 report without differences. So a total is the greater of both, and never decreases. A worker that publishes an event
-again repeats its sequence number; such a report, and such an end of a turn, is counted once. Usage of sub-agents is in
-that of their agent.
+again repeats its sequence number; such a report, and such an end of a turn, is counted once. The usage of an agent
+includes that of its sub-agents.
 """
 
 from collections.abc import Callable, Mapping
@@ -57,7 +57,7 @@ class AgentTotals:
     unmetered_turns: int = 0
     implausible: int = 0
     reported: int = 0
-    """The sequence number, within the worker's, of the last report of usage."""
+    """The worker's sequence number of the last report of usage."""
     ended_turn: int = 0
     """Likewise, of the last event that ended a turn."""
     in_turn: bool = False
@@ -72,7 +72,7 @@ class AgentTotals:
 
 _changed: Final = changer(AgentTotals)
 NO_PROGRESS: Final = AgentTotals()
-"""One for all sandboxes whose agent has done nothing yet."""
+"""Shared by all sandboxes whose agent has done nothing yet."""
 
 
 def folded(progress: AgentTotals, seen: ObservedEvent, call: EndedCall | None) -> AgentTotals:
@@ -104,7 +104,7 @@ def resumed(progress: AgentTotals, at: datetime) -> AgentTotals:
 
 
 def wall_seconds(progress: AgentTotals, until: datetime) -> float:
-    """How long the agent has worked until then, without pauses, in seconds."""
+    """How long the agent has worked until `until`, without pauses, in seconds."""
     if progress.began_at is None:
         return 0.0
     end = min(until, progress.paused_at) if progress.paused_at else until
@@ -112,7 +112,7 @@ def wall_seconds(progress: AgentTotals, until: datetime) -> float:
 
 
 def _used(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:
-    """After a difference."""
+    """The totals after a report of differences."""
     data = seen.data
     if not isinstance(data, AgentUsage) or 0 < seen.sequence <= progress.reported:
         return progress
@@ -123,7 +123,7 @@ def _used(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:
 
 
 def _ended(progress: AgentTotals, seen: ObservedEvent) -> AgentTotals:
-    """After the totals of the attempt."""
+    """The totals after the final totals of an attempt."""
     data = seen.data
     if not isinstance(data, Outcome):
         return progress

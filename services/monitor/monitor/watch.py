@@ -81,9 +81,9 @@ class Watch:
                 gauges.remove(self._meters)
 
     def show(self, incoming: IncomingRequest[ShowSandbox]) -> MonitorView | None:
-        """What is known of a sandbox; None if its partition is not held here.
+        """The view of a sandbox; None if this replica does not hold its partition.
 
-        Raises `ContractError`: not found, or past events are still read.
+        Raises `ContractError` if it is not found, or if past events are still being read.
         """
         key = incoming.project, incoming.request.sandbox
         part = self._follower.partitions.get(partition_of(*key, self._count))
@@ -101,7 +101,7 @@ class Watch:
         return self._follower.reader.problem() if self._follower.partitions else None
 
     async def _act(self, part: Partition) -> None:
-        """Do what the last events require."""
+        """Take the actions that the last events require."""
         if self._follower.read_at is not None:
             with suppress(LeaseLostError):  # the partition notices it itself
                 await part.act_on_touched(self._follower.read_at, self._watching_since)
@@ -125,7 +125,7 @@ class Watch:
             gauges.measure(self._meters, [part.herd for part in self._follower.partitions.values()], now.at)
 
     async def _begin(self, part: Partition) -> None:
-        """Do at once what became due while no replica watched this partition."""
+        """Take the actions that became due while no replica watched this partition."""
         await self._check(part, await self._now())
 
     async def _check(self, part: Partition, now: _Now | None) -> None:
@@ -155,7 +155,7 @@ class Watch:
     def _note_return(self, ends: StreamEnds) -> None:
         """Record the time of a start, a reconnect, or the return of the stream: then, silence of a worker counts.
 
-        Also without a partition: one that is taken over from another replica was watched all the time.
+        Also recorded without a partition: a partition that is taken over from another replica was watched all the time.
         """
         if self._reconnects != self._bus.reconnects:
             self._reconnects = self._bus.reconnects
@@ -164,7 +164,7 @@ class Watch:
     # --- the model ---------------------------------------------------------------------------------------------
 
     async def _assess(self) -> None:
-        """Have soft findings assessed, if there is a model."""
+        """Request the assessment of soft findings, if there is a model."""
         if self._assessor is None:
             await asyncio.Event().wait()
         else:

@@ -25,7 +25,7 @@ from sandherd_worker.previous_attempt import (
     restored_session,
 )
 from sandherd_worker.repository.checkout import CheckoutError, check_out
-from sandherd_worker.repository.identity import identity_of
+from sandherd_worker.repository.commit_identity import identity_of
 from sandherd_worker.task_inputs import NoInputError, place_inputs
 from sandherd_worker.unrestored import unrestored
 from sandherd_worker.worker_resources import Parts

@@ -34,7 +34,7 @@ class ApiError(Exception):
 
 @dataclass
 class Fault:
-    """Something that goes wrong, so many times, with a request of this method to such a path."""
+    """A fault of requests with this method and path, a number of times."""
 
     method: str
     path: str

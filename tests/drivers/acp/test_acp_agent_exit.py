@@ -14,7 +14,7 @@ pytestmark = pytest.mark.agents
 
 
 def in_order(driver: DriverProcess, *types: str) -> bool:
-    """Whether these were said once each, and in this order."""
+    """Whether each of these was published once, in this order."""
     return [line["type"] for line in driver.lines if line["type"] in types] == list(types)
 
 

@@ -32,7 +32,7 @@ def progress(id: str, **fields: Any) -> dict[str, Any]:
 
 
 def told(updates: Updates, *told: dict[str, Any], stop: str = "end_turn", usage: Any = None) -> Said:
-    """What is said of a turn with these updates."""
+    """The events of a turn with these updates."""
 
     def whole() -> Iterator[tuple[str, dict[str, Any]]]:
         yield from updates.begin_turn()

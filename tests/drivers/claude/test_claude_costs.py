@@ -31,7 +31,7 @@ def test_totals_become_differences() -> None:
 
 
 def test_each_model_is_charged_separately() -> None:
-    """A model without use in this turn is left out; costs without a model are charged all the same."""
+    """A model without use in this turn is left out; costs without a model are charged nevertheless."""
     session = SessionUsage()
     session.charge(0.5, {"a": usage(0.3, 3), "b": usage(0.2, 2)})
     (charge,) = session.charge(0.7, {"a": usage(0.3, 3), "b": usage(0.4, 4)})

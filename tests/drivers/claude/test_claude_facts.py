@@ -12,7 +12,7 @@ ENDLESS = f"sh -c '{UNTIL_ENOUGH}'"
 
 
 async def test_outcome_of_each_call_is_reported(claude: StartClaude, model: AnthropicModel) -> None:
-    """A success and failures with exit status, a time-out, a rule's denial, and an error of a tool are told apart."""
+    """A success and failures with exit status, a timeout, a rule's denial, and an error of a tool are distinguished."""
     model.script(
         calls("Bash", command="sh -c 'echo well'"),
         calls("Bash", command="sh -c 'echo bad; exit 3'"),

@@ -45,7 +45,7 @@ class ResultMessage:
 
 @dataclass
 class Said:
-    """Everything that was said, as words."""
+    """All published texts."""
 
     words: list[str] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Facts that the monitor's rules need, from the real OpenHands agent: how calls end, and when it forgets."""
+"""Facts for the monitor's rules, from the real OpenHands agent: how calls end, and when it condenses its context."""
 
 import pytest
 
@@ -13,7 +13,7 @@ ENDLESS = "touch begun{0}; until test -e enough{0}; do python3 -c 0; done"
 
 
 async def test_facts_of_calls_are_reported(openhands: StartOpenHands, model: OpenAIModel) -> None:
-    """An exit status, a time-out, an error of a tool and an interrupt are told apart."""
+    """An exit status, a time-out, an error of a tool and an interrupt are distinguished."""
     model.script(
         with_terminal(model, calls("terminal", command="sh -c 'exit 3'")),
         calls("file_editor", command="view", path="/missing"),

@@ -19,7 +19,7 @@ WAIT = "touch began; until test -e go; do sleep 0.02; done; echo over"
 
 
 def texts(request: Request) -> list[str]:
-    """The words of the last speaker."""
+    """The text of the last message."""
     return [part["text"] for part in request.messages[-1]["content"]]
 
 

@@ -63,7 +63,7 @@ def compose(docker_engine: Engine, built: dict[str, str]) -> Iterator[Compose]:
         # An engine can't grant more than it has.
         SANDHERD_OPEN_FILES=str(min(65_536, resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
     )
-    (group, _build, up), *_ = steps("Start it")
+    (group, _build, up), *_ = steps("Start")
     assert (group.partition("=")[0], up) == ("export DOCKER_GID", "docker compose up -d")
     try:
         found.said("up", "-d")
@@ -206,7 +206,7 @@ async def ran_in(docker: Docker, image: str, *command: str, host: dict[str, Any]
 async def test_documented_steps_start_compose(docker: Docker, compose: Compose) -> None:
     """Every service becomes healthy, and the further steps of docs/compose.md work, to a task's whole history."""
     await until_healthy(docker)
-    (credential, where, run, audit), (inside,) = steps("Give it work")
+    (credential, where, run, audit), (inside,) = steps("Submit tasks")
     with tempfile.TemporaryDirectory(prefix="composed-") as folder:
         where = where.replace(":4222", f":{compose.environ['NATS_PORT']}")
         told = await follow(compose, Path(folder), credential, where, run, audit)

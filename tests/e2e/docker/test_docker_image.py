@@ -129,7 +129,7 @@ async def test_pushed_image_is_pulled_and_used(dockered: Any) -> None:
 
 
 async def test_unreachable_registry_is_reported(dockered: Any) -> None:
-    """The image is built all the same, and the command states that it was not pushed."""
+    """The image is built nevertheless, and the command states that it was not pushed."""
     with Registry() as registry:
         host = registry.host
     tag = f"{host}/team/agents:8"
@@ -165,7 +165,7 @@ async def test_busybox_image_is_built_on_and_used(dockered: Any) -> None:
 
 
 async def test_base_without_python_is_refused_with_the_remedy(dockered: Any) -> None:
-    """Command and runtime refuse it, the runtime naming the command; and nothing is left of either."""
+    """Both the command and the runtime refuse it, and leave nothing behind; the runtime's error names the command."""
     await without_python(dockered, "sandherd-test-bare:1")
     status, out, err = await build(dockered, "--base", "sandherd-test-bare:1", "--tag", "sandherd-test-agents:2")
     assert (status, out) == (1, "")
@@ -186,7 +186,7 @@ async def test_failed_build_states_why(dockered: Any) -> None:
 
 
 async def without_python(dockered: Any, tag: str) -> None:
-    """The base with its Python taken away."""
+    """The base image without its Python."""
     await changed(dockered, tag, "rm -f /usr/bin/python3*")
 
 

@@ -90,7 +90,7 @@ class Line:
         return found
 
     async def whole(self, *sandboxes: str) -> None:
-        """Each has ended, all that it said is stored without a gap, and no pod of any is left."""
+        """Each has ended, all its events are stored without a gap, and no pod is left."""
 
         async def settled(sandbox: str) -> bool | None:
             view, audit = await self.herd.sandbox(sandbox), await self.herd.audit(sandbox)

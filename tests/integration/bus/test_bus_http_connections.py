@@ -163,7 +163,7 @@ async def test_idle_connections_are_closed_for_new_ones(serve: Any) -> None:
 
 
 async def test_pipelined_requests_are_each_answered(serve: Any) -> None:
-    """Requests that come together are processed in order, and the connection ends at the last's deadline."""
+    """Pipelined requests are processed in order, and the connection ends at the deadline of the last one."""
     service = await serve(ConnectionLimits(exchange=4))  # none of them may be late by itself
     reader, writer = await asyncio.open_connection("127.0.0.1", service.http_port)
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 200)

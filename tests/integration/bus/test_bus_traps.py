@@ -33,7 +33,7 @@ SUBJECT = "sandherd.v1.command.spawner.submit_task.p1"
 
 
 class Collector:
-    """A handler that notes what it was given, and does as it is told."""
+    """A handler that records its messages, and does what they request."""
 
     def __init__(self, outcome: Outcome | Exception = DONE) -> None:
         self.seen: list[Delivery] = []

@@ -43,7 +43,7 @@ def concrete(pattern: str) -> str:
 
 
 def targets() -> Iterator[str]:
-    """One subject of each kind that somebody could want the broker to publish to."""
+    """One subject of each kind that an attacker could have the broker publish to."""
     for row in TABLE:
         yield concrete(row.pattern(OTHER))
         yield concrete(row.pattern(OWN))
@@ -144,7 +144,7 @@ async def listening(herd: Broker, attacker: Principal) -> AsyncIterator[list[tup
 
 
 def heard_by(principal: Principal) -> list[str]:
-    """What somebody of project p2 subscribes to."""
+    """The subscriptions of a principal of project p2."""
     if principal is P.WORKER:
         return [*(row.pattern(OTHER) for row in TABLE if P.WORKER in row.consumers), "_INBOX_sbx-2.>"]
     if principal is P.OPERATOR:

@@ -41,7 +41,7 @@ def worker(
 
 
 async def refused(herd: Broker, token: str, seed: str) -> None:
-    """The broker lets nobody in with it."""
+    """The broker refuses connections with it."""
     with pytest.raises(BusError):
         async with worker(herd, lambda: token, seed, patience=0):
             pass

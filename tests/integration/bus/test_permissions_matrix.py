@@ -209,7 +209,7 @@ def of_buckets() -> Iterator[tuple[str, frozenset[Principal]]]:
 
 
 def of_nobody() -> Iterator[tuple[str, frozenset[Principal]]]:
-    """What no principal of the table may say, whoever it is."""
+    """Subjects that no principal of the table may publish to."""
     names = [*SERVICES, "sbx-1", "sbx-2", "sbx-1-join", "provisioner", "spawner-claims", "UABC"]
     yield from ((f"_INBOX_{name}.abc.1", NOBODY) for name in names)
     yield from ((subject, NOBODY) for subject in ("_INBOX.abc", "$JS.API.INFO", "$JS.API.STREAM.NAMES"))
@@ -241,7 +241,7 @@ MALFORMED = (
     "sandherd.v1.output.p1.sbx-1.more",
     "sandherd.v1.output.p1",
 )
-"""Subjects that are nearly those of the table. Nobody may say them; that somebody may listen to them opens nothing."""
+"""Subjects that are similar to those of the table. No principal may publish to them; subscriptions have no effect."""
 
 WILDCARDS = (
     ">",
@@ -289,7 +289,7 @@ WILDCARDS = (
     "$KV.>",
     "$SYS.>",
 )
-"""Subscriptions to many subjects at once: allowed only to those who may hear each subject that is covered."""
+"""Wildcard subscriptions: permitted only to principals that may receive every covered subject."""
 
 
 def covers(pattern: str, subject: str) -> bool:

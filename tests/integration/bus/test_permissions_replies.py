@@ -81,7 +81,7 @@ async def say_everything(bus: Bus, principal: Principal) -> None:
 
 
 def expected_after(before: dict[str, int], principal: Principal) -> dict[str, int]:
-    """What each stream then holds, if only what was said to it is in it."""
+    """The content of each stream, if it has only messages that were published to it."""
     expected = dict(before)
     for row in BY_NAME.values():
         if principal in row.producers and row.stream:

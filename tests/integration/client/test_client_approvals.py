@@ -97,7 +97,7 @@ async def history(herd: Broker, postgres: str) -> AsyncIterator[None]:
 
 @pytest.fixture
 def command(started: Callable[..., Any]) -> Command:
-    """Run the command as a process of its own: the services here speak on our standard output."""
+    """Run the command as a separate process: the services here write to this process's standard output."""
 
     async def run(*words: str) -> tuple[int, str, str]:
         process = await started(*words)
@@ -108,7 +108,7 @@ def command(started: Callable[..., Any]) -> Command:
 
 
 async def shown(client: Herd, count: int, state: ApprovalState | None = ApprovalState.PENDING) -> None:
-    """Wait until the history has so many approvals."""
+    """Wait until the history has this number of approvals."""
     async with asyncio.timeout(PATIENCE):
         while len((await client.connection.request(AskApprovals(state=state))).approvals) != count:
             await asyncio.sleep(0.02)

@@ -31,7 +31,7 @@ async def told(following: EventFollower) -> list[str]:
 
 
 def in_order(lines: list[str]) -> bool:
-    """Whether each source counts from 1 without a hole."""
+    """Whether each source counts from 1 without a gap."""
     by_source: dict[str, list[int]] = {}
     for line in lines:
         source, _, number = line.partition("#")
@@ -366,7 +366,7 @@ async def test_wait_returns_the_ended_task(client: Herd, neighbours: Neighbours)
 
 
 async def joined(following: EventFollower) -> None:
-    """Wait until a follower listens to the sandbox, as it does long before a real one speaks."""
+    """Wait until a follower has subscribed to the sandbox, as it does long before a real one publishes."""
     await until(lambda: f"sandherd.v1.event.default.{SANDBOX}.>" in following._feed._subscriptions)
     await following._link.bus.flush()  # type: ignore[attr-defined]  # of the connection that it has made
 

@@ -91,7 +91,7 @@ async def test_history_of_a_quiet_sandbox_is_read_at_growing_intervals(client: H
 
 
 async def test_event_lost_in_silence_is_recovered(client: Herd, neighbours: Neighbours) -> None:
-    """An event missed in a long silence is shown before the end, and the silence is counted anew."""
+    """An event that was missed in a long silence is shown before the end, and the silence is counted from it."""
     await neighbours.begin()
     patience = Patience(gap=20, silence=20, beginning=20, check=0.05, retry=0.02)
     async with client.follow(task=TASK, patience=patience) as following:

@@ -53,7 +53,7 @@ async def taken(real: Herd, build: str, paths: list[str], script: str, **more: A
 
 
 async def test_task_of_a_file_reads_what_another_has_left(sandherd: Sandherd, tmp_path: Path, real: Herd) -> None:
-    """Only what it names; the other one stores its result without being told to."""
+    """It gets only the named files; the dependency stores its result automatically."""
     file = tmp_path / "tasks.yaml"
     file.write_text(BATCH)
     status, out, err = await sandherd("tasks", "submit", str(file), "--wait", "-o", "json")

@@ -98,13 +98,13 @@ async def session(herd: Herd, task: str) -> str | None:
 
 
 async def edited(herd: Herd, task: str) -> set[str]:
-    """The files that a task's agent was told to have changed."""
+    """The files that an earlier agent of the task has changed, as reported to the agent."""
     await all_stored(herd)
     return {s.envelope["data"]["file_path"] async for s in herd.events(task=task, types=["agent.file_edited"])}
 
 
 async def forget(broker: Broker) -> None:
-    """Have the spawner forget all tasks and sandboxes, as it does a day after their end."""
+    """Have the spawner delete the records of all tasks and sandboxes, as it does a day after their end."""
     async with broker.bus(Principal.SPAWNER) as bus:
         for bucket in ("tasks", "sandboxes"):
             kept = await bus.js.key_value(bucket)

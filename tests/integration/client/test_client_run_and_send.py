@@ -109,7 +109,7 @@ async def test_live_output_waits_for_missing_events(
 
 
 def examining(unread: list[int]) -> Callable[[ExamineSpawner], Examination]:
-    """What the spawner answers: it has so many commands to read."""
+    """The spawner's reply: the number of commands that it has not read."""
 
     def examine(_asked: ExamineSpawner) -> Examination:
         backlog = ConsumerBacklog(consumer="spawner-commands", pending=unread[0], unacknowledged=0, still_seconds=0)

@@ -65,7 +65,7 @@ def document(out: str) -> Any:
 
 
 async def take(events: AsyncIterator[ReceivedEvent], count: int, seconds: float = 20) -> list[ReceivedEvent]:
-    """So many events, each acknowledged."""
+    """This number of events, each acknowledged."""
     found: list[ReceivedEvent] = []
     async with asyncio.timeout(seconds):  # by itself less than what is not acknowledged needs to come again
         while len(found) < count:

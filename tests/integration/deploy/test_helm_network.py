@@ -14,7 +14,7 @@ NAMED = {"http": HTTP, "git-proxy": GIT_PROXY}
 
 
 class Place:
-    """Where somebody is: a namespace, labels, or an address outside of the cluster."""
+    """The location of a peer: a namespace, labels, or an address outside of the cluster."""
 
     def __init__(self, namespace: str = "", labels: Json | None = None, address: str = "10.9.9.9") -> None:
         self.namespace, self.labels, self.address = namespace, labels or {}, address
@@ -43,7 +43,7 @@ def reaches(objects: list[Json], one: Place, other: Place, port: int, protocol: 
 
 
 def may(objects: list[Json], who: Place, way: str, side: str, other: Place, port: int, protocol: str) -> bool:
-    """A policy that picks somebody closes them; each that picks them opens what it names."""
+    """A policy that selects a pod denies its other traffic; each selecting policy permits what it names."""
     picking = [
         one
         for one in of_kind(objects, "NetworkPolicy")

@@ -141,7 +141,7 @@ def test_new_settings_start_new_pods() -> None:
 
 
 def test_sandboxes_are_in_a_namespace_that_outlives_the_release() -> None:
-    """It holds pods to the restricted standard; agents at work in it are not ended by `helm uninstall`."""
+    """It enforces the restricted standard, and `helm uninstall` does not end running agents in it."""
     (namespace,) = of_kind(rendered(), "Namespace")
     assert namespace["metadata"]["name"] == f"{NAMESPACE}-sandboxes"
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
@@ -213,6 +213,6 @@ def test_scraped_metrics_have_herd_and_service() -> None:
 
 
 def test_rendered_texts_have_no_empty_values() -> None:
-    """No template leaves a hole in its text."""
+    """No template leaves an empty place in its text."""
     for values in ({}, {"autoscaling": KEDA, "monitoring": {"enabled": True}}):
         assert not re.search(r"<no value>|<nil>|%!", asked(values).stdout)

@@ -36,7 +36,7 @@ NEED_A_BROKER = ("sandherd run", "port-forward", "sandherd provision")
 
 
 class Followed:
-    """What came of following the page."""
+    """The result of following the page."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -138,7 +138,7 @@ def right(method: str, path: str) -> tuple[str, str, str] | None:
 
 
 async def a_lost_consumer_is_seen_by_the_readiness_probe(installed: Installed) -> None:
-    """It hears nothing more, whatever else is well: no pod is started in its place, and nobody is sent to it."""
+    """It receives no messages, although all else is healthy: it is not restarted, and gets no requests."""
     path = installed.folder / "all.creds"
     write_secret(path, Registrar(Deployment(installed.herd).identity).mint_stream_admin())
     async with Bus.open(installed.url, name="t", identity=Identity.file(path), inbox=INBOX, patience=10) as bus:

@@ -127,7 +127,7 @@ def test_limit_range_of_the_page_is_valid_by_the_schema() -> None:
     """It is a list, and what the page shows as one can be copied into the values."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     validator = Draft202012Validator(schema["$defs"]["LimitRange"])
-    (shown,) = re.findall(r"`limitRange` a list.*?`(\[.*?\])`", (ROOT / "docs" / "helm.md").read_text(), re.DOTALL)
+    (shown,) = re.findall(r"`limitRange` is a list.*?`(\[.*?\])`", (ROOT / "docs" / "helm.md").read_text(), re.DOTALL)
     assert validator.is_valid(yaml.safe_load(shown))
     assert not validator.is_valid({"max": {"memory": "8Gi"}})
 

@@ -74,7 +74,7 @@ async def test_mergeable_is_false_while_it_is_checked(gitea_api: Api, gitea: Git
 
 
 async def test_moved_head_and_conflict_are_409(gitea_api: Api, gitea: Gitea, hosted: Repository) -> None:
-    """Only the text tells them apart."""
+    """Only the text distinguishes them."""
     gitea.checking = 0
     old = (await gitea_api("POST", PULLS, NEW)).json["head"]["sha"]
     new = hosted.git.commit("feature/sum", {"sum.py": "total = 2\n"})

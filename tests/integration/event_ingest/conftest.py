@@ -237,7 +237,7 @@ class Herd:
         return compose(self.broker.settings(Principal.EVENT_INGEST, database_url=self.postgres, **settings))
 
     async def stored(self, count: int, seconds: float = PATIENCE) -> None:
-        """Wait until so many events are in the database."""
+        """Wait until this number of events is in the database."""
         connection = await asyncpg.connect(self.postgres)
         try:
             await eventually(partial(self._has, connection, count), f"{count} events stored", seconds)

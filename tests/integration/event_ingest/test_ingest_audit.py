@@ -9,7 +9,7 @@ OF_AGENTS = {"/sandherd/sandbox/sbx-first", "/sandherd/sandbox/sbx-second"}
 
 
 async def settled(running: Any, count: int, **asked: Any) -> Any:
-    """An audit once so many events are stored, and nothing is on its way."""
+    """An audit when this number of events is stored, and no event is in transit."""
     await running.stored(count)
     while True:
         audit = await running.ask(AskAudit(**asked))

@@ -23,7 +23,7 @@ class Counted:
 
 
 def at_work(script: Any) -> list[Any]:
-    """An agent's turn: a model call, a tool that is told twice, and what it cost."""
+    """An agent's turn: a model call, a tool call that is reported twice, and the cost."""
     say = script.agent
     return [
         say("agent.started", "sbx-1", timestamp=script.clock, sdk="claude", task="t", task_description_length=1),

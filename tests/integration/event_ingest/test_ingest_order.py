@@ -17,7 +17,7 @@ from tests.polling import eventually
 
 
 def _story(script: Any) -> list[Any]:
-    """Two tasks, one of which is tried twice, messages, and an agent that speaks in between."""
+    """Two tasks, one with two attempts; messages; and events of an agent in between."""
     retried = {"project": "default", "taskid": "task-2"}
     events = script.life("task-1", "sbx-1")
     events += script.messages("sbx-1", 3)

@@ -76,7 +76,7 @@ async def test_page_is_limited_to_the_size_of_a_reply(history: Any, script: Any)
 
 
 async def test_number_that_grows_hides_no_event_behind_it(history: Any, script: Any) -> None:
-    """A document that is longer once it is read is shown without its data, and later events are shown too."""
+    """A document that is longer after decoding is shown without its data, and later events are shown, too."""
     [event, after] = script.messages("sbx-1", 2)
     document = event.to_json().replace(b'"turn":0', b'"turn":0,"x":[' + b",".join([b"1e15"] * 20_000) + b"]")
     [delivery] = history.delivered([event])
@@ -177,7 +177,7 @@ async def test_invalid_cursor_is_refused(history: Any, script: Any) -> None:
 
 
 async def test_tasks_and_sandboxes_newest_first(history: Any, script: Any) -> None:
-    """Each is met once, newest first, with what the events said of it; a filter by state or name holds."""
+    """Each is listed once, newest first, with the facts from its events; filters by state and name apply."""
     for place in range(5):
         await history.hear(script.life(f"task-{place}", f"sbx-{place}"))
         await history.hear(script.messages(f"sbx-{place}", 2))

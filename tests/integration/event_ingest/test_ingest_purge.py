@@ -36,7 +36,7 @@ async def make_small(world: Any, stream: str, max_bytes: int) -> None:
 
 @pytest.fixture
 async def small(world: Any) -> Any:
-    """The broker, with little room for events, and nobody who takes them away."""
+    """The broker, with a small stream of events, which no one purges."""
     await make_small(world, "EVENTS", LIMIT)
     return world
 

@@ -27,7 +27,7 @@ async def test_a_subscription_has_the_events_about_what_it_names(running: Any, s
 
 
 async def test_a_subscription_is_changed_and_keeps_its_position(running: Any, script: Any) -> None:
-    """What was acknowledged does not come again; from then on only events of the new filter come."""
+    """Acknowledged events are not redelivered; from then on only events of the new filter are delivered."""
     await running.say(script.messages("sbx-1", 2, project="p1"))
     first = await subscribe(running, start="all", types=["agent"])
     await take(running, first, 2)

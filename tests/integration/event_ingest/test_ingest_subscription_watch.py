@@ -30,7 +30,7 @@ async def is_measured(service: Any, watch: SubscriptionWatch, lag: int) -> bool:
 
 
 async def test_neglected_subscription_is_measured_and_warned_of_once(world: Any, script: Any) -> None:
-    """Its lag is a metric with its name; two looks, also of another replica, publish one warning, until it is read."""
+    """Its lag is a metric with its name; checks, also by another replica, publish only one warning until it is read."""
     service = world.service(subscription_idle=IDLE)
     async with service.running():
         bus = await world.bus(Principal.SUBSCRIBER, project="p1")

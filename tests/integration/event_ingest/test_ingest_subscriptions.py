@@ -23,7 +23,7 @@ CREATE = "$JS.API.CONSUMER.CREATE.EVENTS"
 async def take(
     world: Any, subscription: Subscription, count: int, *, project: str = "p1", ack: bool = True
 ) -> list[Any]:
-    """So many events of a subscription, with a subscriber's credential, as documents."""
+    """This number of events of a subscription as documents, received with a subscriber's credential."""
     bus = await world.bus(Principal.SUBSCRIBER, project=project)
     puller = Puller(bus, subscription.stream, subscription.consumer, 8, api=API_FROM_OUTSIDE)
     await puller.bind()
@@ -55,7 +55,7 @@ async def subscriptions(world: Any, project: str = "p1") -> dict[str, Subscripti
 
 
 async def waits(world: Any, name: str, count: int) -> None:
-    """Wait until so many events wait for it: the broker counts them a moment after it has acknowledged them."""
+    """Wait until this number of events waits: the broker counts an event shortly after it has acknowledged it."""
     async with asyncio.timeout(PATIENCE):
         while (await subscriptions(world))[name].waiting != count:
             await asyncio.sleep(0.02)

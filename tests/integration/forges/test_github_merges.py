@@ -81,7 +81,7 @@ async def test_conflict_draft_and_method_are_refused(forge: Forge, shop: Reposit
 
 
 async def test_merge_queue_gets_the_pull_request(forge: Forge, opened: str, github: GitHub, shop: Repository) -> None:
-    """If the branch has one, by GraphQL, with the expected commit; once more is a success, too."""
+    """If the branch has one, by GraphQL, with the expected commit; a repetition succeeds, too."""
     shop.protect("main", merge_queue=True)
     assert (await forge.merge(1, opened)).result is MergeResult.QUEUED
     assert pull_of(shop).queued

@@ -312,13 +312,13 @@ class World:
         return [event for event in events if "message-relay" in event.get("source", "")]
 
     async def until_inbox_has(self, count: int) -> None:
-        """Wait until so many messages are in INBOX: what is done with leaves it after the event that says so."""
+        """Wait until INBOX has this number of messages: a handled message is removed after its event is published."""
         async with asyncio.timeout(PATIENCE):
             while await self.inbox_size() != count:
                 await asyncio.sleep(0.02)
 
     async def dead(self, count: int) -> int:
-        """How many dead letters there are, once there are so many: others are handled beside them."""
+        """Wait until there is this number of dead letters, and return it: other messages are handled meanwhile."""
         async with self.herd.bus(Principal.MESSAGE_RELAY) as bus, asyncio.timeout(PATIENCE):
             while (found := int((await bus.js.stream_info("DEAD")).state.messages)) < count:
                 await asyncio.sleep(0.02)

@@ -13,7 +13,7 @@ DELIVERED = ["queued", "delivered", "acknowledged"]
 
 
 class Agent:
-    """A worker's agent: what it is told of its approvals."""
+    """A worker's agent, and the answers to its approvals."""
 
     def __init__(self, world: World, sandbox: str) -> None:
         self.worker = world.new_worker(sandbox)
@@ -40,7 +40,7 @@ async def said_of(world: World, approval: str) -> list[str]:
 
 
 async def asked(world: World, number: int, approval: str, **more: Any) -> None:
-    """An attempt begins, its agent asks, and the relay has heard it."""
+    """An attempt begins, its agent requests an approval, and the relay receives the request."""
     await world.attempt(number)
     await world.ask(f"sbx-{number}", approval, **more)
     await world.until(lambda: "requested" in world.approvals[approval])

@@ -42,7 +42,7 @@ async def live_once(world: World, command: Delivery, acts: int | None) -> None:
 
 
 async def ask_once(world: World, asked: Delivery, acts: int | None) -> None:
-    """One life of a relay that hears a request for leave, and looks what nobody has answered."""
+    """One run of a relay that receives an approval request, and checks for expired approvals."""
     async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
         relay = Relay(bus, acts)
         try:

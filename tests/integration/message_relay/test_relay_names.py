@@ -94,7 +94,7 @@ def delivery_of(content: str, sequence: int, deliveries: int, at: datetime, mess
 
 
 async def live_once(world: World, command: Delivery, acts: int | None = None) -> str:
-    """One life of a relay, killed before act number `acts`. Returns what became of the command."""
+    """One run of a relay, killed before act number `acts`. Returns the outcome of the command."""
     async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
         relay = Relay(bus, acts)
         try:
@@ -178,7 +178,7 @@ async def test_name_of_a_message_that_a_full_inbox_refused_is_free(world: World)
 async def test_reused_name_is_another_message_when_it_is_free_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After its time to live: the agent gets both, and no sequence of a source is used twice."""
+    """It is free after its time to live: the agent gets both messages, and no sequence of a source is used twice."""
     monkeypatch.setattr("message_relay.name_claims.RESERVED", timedelta())
     await world.record("sbx-1")
     generated = new_name("msg")

@@ -103,7 +103,10 @@ async def test_two_replicas_deliver_each_event_in_order(herd: Broker, user: Herd
 
 
 async def test_dead_letters_disabled_webhooks_and_replays(herd: Broker, user: Herd, endpoint: Endpoint) -> None:
-    """What is never accepted is a dead letter, and can be sent again; 410 disables; a replay begins as told."""
+    """An event that is never accepted is a dead letter, and can be sent again. 410 disables the webhook.
+
+    A replay begins at the requested position.
+    """
     async with relay_of(herd).running(), workers(herd) as publish:
         await create(user, "hook", f"{endpoint.url}/hook")
         await create(user, "watch", f"{endpoint.url}/watch", types=["webhook"])

@@ -57,5 +57,5 @@ class Endpoint:
         return list(dict.fromkeys(number for subject, number in self.accepted[name] if subject == sandbox))
 
     def has(self, name: str, count: int) -> bool:
-        """Whether so many different events were accepted."""
+        """Whether this number of different events was accepted."""
         return len(set(self.accepted[name])) >= count

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from monitor.bucket_entries import BucketWatch
 from monitor.budgets import request_handlers
-from monitor.budgets.budget_state import Book
+from monitor.budgets.budget_state import BudgetState
 from monitor.budgets.enforcement import BudgetEnforcement
 from monitor.budgets.ledger import DAY_HOURS, used_since
 from monitor.budgets.messages import BudgetMessages
@@ -67,9 +67,9 @@ class CrashingBus:
         return publish
 
 
-async def one_life(bus: Any, lease: Lease, moments: list[datetime], budgets: HerdBudgets) -> Book:
+async def one_life(bus: Any, lease: Lease, moments: list[datetime], budgets: HerdBudgets) -> BudgetState:
     """A monitor that starts, reads the buckets, makes a pass at each moment, and ends. Raises `CrashError`."""
-    book = Book(budgets)
+    book = BudgetState(budgets)
     watches = (BucketWatch(bus, "summaries", book.change_summary), BucketWatch(bus, "budgets", book.change_ledger))
     meters = Meters(CollectorRegistry())
     enforcement = BudgetEnforcement(bus, lease, book, BudgetMessages(bus, meters, GRACE), meters)

@@ -92,7 +92,7 @@ async def replica_process(
 
 
 async def test_replicas_share_and_a_new_one_gets_its_part(world: World) -> None:
-    """Whoever watches a sandbox replies for it and counts it; no intervention is lost or repeated meanwhile."""
+    """Only the replica that watches a sandbox replies for it and counts it; no intervention is lost or repeated."""
     first, second = one_of_each("first"), one_of_each("second")
     for sandbox in (*first, *second):
         await world.born(sandbox)

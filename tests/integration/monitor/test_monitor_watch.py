@@ -139,7 +139,7 @@ async def test_sandbox_is_not_dead_because_the_broker_was(world: World) -> None:
 
 
 async def test_follower_without_live_events_reads_the_stream(world: World) -> None:
-    """The monitor's subscription to new events is removed; later events are found all the same."""
+    """The monitor's subscription to new events is removed; later events are found nevertheless."""
     await world.born("sbx-1")
     async with world.monitor(dead_after=0.5).running() as service:
         await world.until(lambda: world.asked("sbx-1"))

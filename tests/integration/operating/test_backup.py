@@ -107,7 +107,7 @@ async def works(herd: Herd, go: Path) -> None:
 
 
 async def settled(herd: Herd) -> Seen:
-    """What is so when everything said is stored, and nothing more is said for now."""
+    """The condition that all published events are stored, and none are published at present."""
 
     async def look() -> Seen | None:
         found = await seen(herd)
@@ -123,18 +123,18 @@ async def settled(herd: Herd) -> Seen:
 
 async def is_backed_up(first: Place, kept: Path) -> None:
     """As docs/backup.md says: the keys, the streams, the history."""
-    said = await followed("Make one", first, kept)
+    said = await followed("Make a backup", first, kept)
     assert said[0] == "compose stop spawner event-ingest monitor message-relay gateway"
     for folder in ("monday", "monday/streams", "herd"):
         assert (kept / folder).stat().st_mode & 0o777 == 0o700
     readable = [file for file in (kept / "monday/streams").iterdir() if file.stat().st_mode & 0o077]
     assert readable == []
-    said = await followed("Make one", first, kept, number=1)
+    said = await followed("Make a backup", first, kept, number=1)
     assert [words.split()[0] for words in said] == ["scale", "port-forward", "scale"]
 
 
 async def is_restored(server: PostgresServer, second: Place, kept: Path) -> None:
-    said = await followed("Restore it", second, kept, until="docker compose up -d\n")
+    said = await followed("Restore a backup", second, kept, until="docker compose up -d\n")
     assert "compose up -d nats postgres" in said
     again = await asyncio.to_thread(second.command, "restore", str(kept / "monday/streams"))
     states = {row["stream"]: row["state"] for row in answer(again)}
@@ -142,7 +142,7 @@ async def is_restored(server: PostgresServer, second: Place, kept: Path) -> None
     # The other backup is of the same moment: its streams are there already, and its history goes into another database.
     database = f"test_{uuid4().hex}"
     await server.create_database(database)
-    await followed("Restore it", replace(second, database=server.url(database)), kept, number=1)
+    await followed("Restore a backup", replace(second, database=server.url(database)), kept, number=1)
     await server.drop_database(database)
 
 

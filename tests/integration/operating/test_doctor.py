@@ -40,7 +40,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "README.md"
 
 def test_every_check_is_documented() -> None:
     """The table of docs/README.md has the checks that doctor always prints, and those it prints on a finding."""
-    rows = PAGE.read_text().partition("## Is it well?")[2].splitlines()
+    rows = PAGE.read_text().partition("## Health checks")[2].splitlines()
     cells = [row.split("|")[1] for row in rows if row.startswith("| `")]
     shown = {name.strip("` ") for cell in cells for name in cell.split(",")}
     families = {name.removesuffix(" …") for name in shown if name.endswith(" …")}
@@ -177,7 +177,7 @@ async def a_clock_that_is_late_is_named(monitor: Service, where: Context) -> Non
 
 @pytest.fixture
 async def away(herd: Broker, tmp_path: Path) -> AsyncIterator[Service]:
-    """A spawner whose sandboxes are made elsewhere, where nobody answers any more."""
+    """A spawner whose provider of sandboxes no longer responds."""
     async with Double() as double:
         values: dict[str, Any] = {
             "home": tmp_path / "home",

@@ -185,7 +185,7 @@ class World:
         return await self.record()
 
     async def published(self, kind: str, count: int) -> list[dict[str, Any]]:
-        """The data of the published events of this type, once there are so many."""
+        """Wait for this number of published events of a type, and return their data."""
 
         def found() -> list[dict[str, Any]]:
             every = [event["data"] for event in self.events if event["type"] == kind]

@@ -144,7 +144,7 @@ async def test_lost_response_makes_nothing_twice(
 async def test_push_never_overwrites_what_others_pushed(
     mirror: Mirror, remote: RemoteRepository, upstream: Upstream
 ) -> None:
-    """Somebody has pushed to the branch, or made one of its name: a conflict, and the remote is as it was."""
+    """A user has pushed to the branch, or created one of its name: a conflict, and the remote is unchanged."""
     await mirror.create_branch(BRANCH, upstream.first)
     theirs = upstream.commit({"search.py": "theirs\n"}, BRANCH)
     for expected in (NO_COMMIT, upstream.first):

@@ -89,7 +89,7 @@ Open = Callable[[], Awaitable[Provider]]
 
 @pytest.fixture(params=PROVIDERS)
 def open_provider(request: pytest.FixtureRequest) -> Open:
-    """What opens the provider once more, as a spawner that starts again does."""
+    """Opens the provider again, as a restarted spawner does."""
     opening: Open = request.getfixturevalue(f"open_{request.param}")
     return opening
 

@@ -17,7 +17,7 @@ Open = Callable[..., Awaitable[Runtime]]
 
 
 def process_runtimes(folder: Path) -> Open:
-    """Opens the process runtime of a herd, once more with every call."""
+    """Opens the process runtime of a herd; each call opens another one."""
 
     async def opened(herd: str) -> Runtime:
         root = folder / herd
@@ -74,7 +74,7 @@ class Sandboxes:
         return plan.unit
 
     async def again(self, herd: str | None = None) -> Runtime:
-        """The runtime as a spawner opens it that starts anew."""
+        """The runtime, opened as by a restarted spawner."""
         return await self.open(herd or self.herd)
 
     async def sh(self, unit: str, script: str, **more: Any) -> CommandResult:

@@ -111,7 +111,7 @@ async def served(kind: str, made: Made, herd: Broker, tmp_path: Path) -> AsyncIt
 
 
 async def _status(url: str, path: str, headers: Mapping[str, str]) -> int | None:
-    """What is answered; None where nobody is reached."""
+    """The response; None if the server is not reachable."""
     try:
         async with (
             aiohttp.ClientSession(headers=headers) as http,

@@ -59,7 +59,7 @@ def open_it(
     tmp_path: Path,
     image: Contents | None,  # made before the first box
 ) -> Open:
-    """What opens the runtime, once more with every call."""
+    """Opens the runtime; each call opens another one."""
     if kind == "process":
         return process_runtimes(tmp_path)
     # Without a network its worker gives up after a while, which under load may be in the middle of a test.
@@ -271,7 +271,7 @@ def open_reaching(kind: str, open_it: Open, request: pytest.FixtureRequest) -> O
 
 @pytest.fixture
 def port_of(kind: str, request: pytest.FixtureRequest) -> Callable[[str], int]:
-    """A port of a sandbox that nobody listens on yet, and that there is a way to."""
+    """A port of a sandbox that is reachable, and on which no program listens yet."""
     if kind == "remote":
         double = request.getfixturevalue("remote_double")
         return lambda unit: int(double.of(unit).machine.work_ports[0])
@@ -316,7 +316,7 @@ async def _got(address: Address) -> str | None:
 
 @pytest.fixture(params=["docker", "kubernetes"])
 def open_closed(request: pytest.FixtureRequest) -> Open:
-    """A runtime that is set so that nobody reaches what listens in its sandboxes."""
+    """A runtime whose configuration makes no port of its sandboxes reachable."""
     if request.param == "docker":
         return box_runtimes(request.getfixturevalue("open_docker"))
     return box_runtimes(opened(request.getfixturevalue("kubernetes_cluster"), closed=True))

@@ -34,7 +34,7 @@ async def at(daytona_double: Double) -> AsyncIterator[Boxes]:
 
 
 async def refused(asked: Any, fault: ProviderFault) -> ProviderError:
-    """What was said when this was asked for in vain."""
+    """The error of a request that failed."""
     with pytest.raises(ProviderError) as caught:
         await asked
     assert caught.value.fault is fault, caught.value

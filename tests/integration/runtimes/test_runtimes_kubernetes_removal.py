@@ -46,7 +46,7 @@ async def test_a_removal_ends_when_the_last_finalizer_is_removed(cluster: Cluste
 async def test_a_removal_that_a_finalizer_prevents_fails_and_names_it(
     cluster: Cluster, held: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be repeated; so it is not taken for done."""
+    """It may be repeated, so it does not count as done."""
     monkeypatch.setattr(objects, "_FINALIZERS_SECONDS", 0.5)
     async with made(cluster, "v1beta1") as boxes:
         box = await boxes.make()

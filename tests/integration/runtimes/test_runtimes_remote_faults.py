@@ -32,7 +32,7 @@ async def at(remote_double: Double) -> AsyncIterator[Boxes]:
 
 
 async def refused(asked: Any, fault: ProviderFault, double: Double) -> ProviderError:
-    """What was said when this was asked for in vain; no key is in it."""
+    """The error of a request that failed; it contains no key."""
     with pytest.raises(ProviderError) as caught:
         await asked
     assert caught.value.fault is fault, caught.value
@@ -64,7 +64,7 @@ async def test_lost_reply_creates_no_second_runtime(at: Boxes, remote_double: Do
 @pytest.mark.parametrize("path", ["/api/file/upload", "/api/bash/execute_bash_command"])
 @pytest.mark.parametrize("lost", [False, True])
 async def test_failing_agent_server_is_retried(at: Boxes, remote_double: Double, path: str, lost: bool) -> None:
-    """With lost replies or a 503 of a proxy the program is started once all the same."""
+    """With lost replies or a 503 of a proxy, the program is still started only once."""
     how: dict[str, Any] = {"lost": True} if lost else {"error": ApiError(503, "unavailable", "no server is available")}
     remote_double.fail("POST", path, times=3, **how)
     spec = at.spec(f"echo life >> {WORK}/lives; {WAITS}")
@@ -159,7 +159,7 @@ async def test_runtime_that_never_starts_is_stopped(remote_double: Double) -> No
 
 
 async def test_image_that_cannot_be_pulled_is_refused(at: Boxes, remote_double: Double) -> None:
-    """The Runtime API reported that it exists, and the pod waits for it in vain: the spawner does not."""
+    """The Runtime API reported that it exists, and the pod waits for it forever: the spawner does not."""
     remote_double.unpullable = 1
     error = await refused(at.make(), ProviderFault.REFUSED, remote_double)
     assert "can't be pulled" in str(error)

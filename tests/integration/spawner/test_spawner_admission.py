@@ -26,7 +26,7 @@ ALLOWED = 5
 
 
 class DyingError(Exception):
-    """A replica dies here."""
+    """A replica is killed here."""
 
 
 class Replica:
@@ -39,7 +39,7 @@ class Replica:
         )
 
     async def make(self, name: str) -> str | None:
-        """Make one, or tell why there is no room."""
+        """Create one, or return why there is no capacity."""
         record = record_of(name)
         async with self.admission.admit(record) as lacking:
             if lacking is None:
@@ -47,7 +47,7 @@ class Replica:
             return lacking
 
     async def die(self, record: SandboxRecord, *, made: bool) -> None:
-        """Be admitted, and die before or after the record is made."""
+        """Be admitted, and be killed before or after the record is created."""
         async with self.admission.admit(record):
             if made:
                 await self.live.sandboxes.create(record)
@@ -63,7 +63,7 @@ Replicas = Callable[..., Any]
 
 @pytest.fixture
 def replicas(herd: Broker) -> Replicas:
-    """So many spawners, each with a connection and a knowledge of its own."""
+    """This number of spawners, each with its own connection and state."""
 
     @asynccontextmanager
     async def opened(number: int, *, patience: float = PATIENCE) -> AsyncIterator[list[Replica]]:
@@ -100,7 +100,7 @@ async def test_capacity_of_a_dead_replica_is_freed(replicas: Replicas) -> None:
 
 
 async def test_replica_continues_after_a_failed_creation(replicas: Replicas) -> None:
-    """The next admission counts anew, including what was created all the same."""
+    """The next admission counts again, including sandboxes that were created by the failed attempt."""
     async with replicas(1, patience=0.2) as (only,):
         with pytest.raises(DyingError):
             await only.die(record_of("sbx-half"), made=True)

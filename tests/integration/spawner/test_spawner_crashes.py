@@ -53,7 +53,7 @@ def log_of(tmp_path: Path) -> str:
 async def test_tasks_end_correctly_under_repeated_kills(
     start: Start, person: Any, tmp_path: Path, acts: tuple[int, ...]
 ) -> None:
-    """Each spawner dies at some act: before or after a write, an event, a start."""
+    """Each spawner is killed at one step: before or after a write, an event, or a start."""
     tasks = [await person.submit(["/bin/sh", "-c", "echo done > done"]) for _ in range(3)]
     tasks.append(await person.submit(["/bin/sh", "-c", "exit 3"]))
     for last in acts:

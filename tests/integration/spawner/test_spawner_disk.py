@@ -187,7 +187,7 @@ tell(own=tried(lambda: pathlib.Path('small').write_text('x')))
 
 
 async def test_full_sandbox_can_be_recovered(open_sized: Open, plan_for: PlanFor, eventually: Eventually) -> None:
-    """All bytes and inodes of the sandbox are used: a worker is started again all the same."""
+    """All bytes and inodes of the sandbox are used: a worker is started again nevertheless."""
     code = """
 if '--recover' in sys.argv: tell(again=True); sys.exit(0)
 def make():

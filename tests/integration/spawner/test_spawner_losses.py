@@ -188,7 +188,7 @@ async def test_a_bootstrap_credential_is_rejected_after_the_end(spawner: Make, p
 
 @asynccontextmanager
 async def joined(herd: Broker, text: str, patience: float = 5) -> AsyncIterator[Bus]:
-    """A connection with a bootstrap credential that somebody has copied, tried for so many seconds."""
+    """Tries to connect with a copied bootstrap credential, for this number of seconds."""
     path = herd.home / "creds" / f"{uuid4().hex}.creds"
     write_file(path, text)
     who = bearer(text)

@@ -31,7 +31,7 @@ async def revoke(herd: Broker) -> None:
 
 
 async def test_request_is_repeated_when_a_sandbox_ends(herd: Broker) -> None:
-    """While a command's output is waited for, two other sandboxes end: it arrives all the same."""
+    """While a client waits for a command's output, two other sandboxes end: the output still arrives."""
     received: asyncio.Queue[asyncio.Event] = asyncio.Queue()
     state = ExecState(exec="exc-1", state="running", output=[ExecOutput(stream="stdout", data=b"x")])
 

@@ -99,7 +99,7 @@ def variables_of(text: str) -> dict[str, str]:
 async def test_dead_warm_unit_is_started_again_when_claimed(
     open_process: Open, plan_for: PlanFor, eventually: Eventually
 ) -> None:
-    """The claim gets a sandbox all the same."""
+    """The claim still gets a sandbox."""
     runtime = await open_process(TELLS)
     await runtime.prepare(WarmPlan(unit="wrm-1", limits=SandboxLimits()))
     await runtime.ending.end_all(runtime.layout.directory("wrm-1"))

@@ -45,7 +45,7 @@ def created_on_demand(menu: SpawnPolicy) -> Intend:
 
 
 class Token(Lease):
-    """A lease that is held, and lost after so many looks at it."""
+    """A lease that is held, and is lost after a number of checks."""
 
     def __init__(self, bus: Bus, fence: int, good_for: int = 1000) -> None:
         super().__init__(bus, "test.scheduler", "test")

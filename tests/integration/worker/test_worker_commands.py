@@ -214,7 +214,7 @@ async def test_command_and_agent_end_independently(sandbox: Any, eventually: Any
 @pytest.mark.own_broker
 @pytest.mark.faults
 async def test_command_continues_while_the_broker_is_down(bare: Any, herd: Any, eventually: Any) -> None:
-    """After the broker's restart no output is missing, and the command has run once."""
+    """After the broker's restart, no output is missing, and the command has run only once."""
     command = ["/bin/sh", "-c", "echo x >> runs; echo one; while ! test -e go; do sleep 0.05; done; echo two"]
     await bare.ask(WorkerExec(exec="exc-1", command=command))
 

@@ -61,7 +61,7 @@ async def database(herd: Broker, postgres: str) -> AsyncIterator[Any]:
 
 
 async def stored(database: Any, event_type: str, count: int = 1) -> None:
-    """Wait until so many events of this type are in the database."""
+    """Wait until this number of events of a type is in the database."""
     async with asyncio.timeout(PATIENCE):
         while await database.fetchval("select count(*) from events where type = $1", event_type) < count:
             await asyncio.sleep(0.05)

@@ -43,7 +43,7 @@ async def test_failed_attempt_stores_work_and_transcript(sandbox: Any) -> None:
 
 
 async def test_oversized_work_tree_is_left_out_with_the_reason(sandbox: Any) -> None:
-    """The attempt ends all the same; where none is wanted, nothing is published."""
+    """The attempt ends nevertheless; if no work tree is requested, nothing is published."""
     sandbox.python("import os; open('big', 'wb').write(os.urandom(2**20)); exit(1)")
     assert await sandbox.run(SANDHERD_MAX_WORK_BYTES="100000") == 0
     saved = (await sandbox.event("work_saved")).data
@@ -82,7 +82,7 @@ async def test_completed_attempt_stores_its_wanted_work(sandbox: Any) -> None:
 
 
 async def test_changes_while_a_sandbox_lingers_are_stored(sandbox: Any) -> None:
-    """A wanted work tree is stored once more, as it is at the very end."""
+    """A requested work tree is stored again in its final state."""
     sandbox.task("echo x > a", keep_work=True, linger_seconds=600)
     await sandbox.start()
     await sandbox.event("waiting")

@@ -38,7 +38,7 @@ asyncio.run(main(sys.argv[1]))
 
 
 async def killed_while_emitting(home: Path, lines: int) -> set[str]:
-    """Run a program that emits and prints each event's name once `emit()` has returned; kill it after so many."""
+    """Run a program that prints each event's name after `emit()` has returned; kill it after this number of events."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", EMITS, str(home), stdout=asyncio.subprocess.PIPE, limit=1 << 24
     )

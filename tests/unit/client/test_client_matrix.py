@@ -111,7 +111,7 @@ def test_dependency_on_a_matrix_is_one_on_all_its_combinations() -> None:
 
 
 def test_values_are_filled_into_all_texts_of_an_entry() -> None:
-    """Also into names of files and arguments; not in other entries, not other expressions, and not what is escaped."""
+    """Also in names of files and arguments; other entries, and other or escaped expressions, are unchanged."""
     given_entry = entry(
         {"python": ["3.12"], "seconds": [60]},
         argv=["tox", "-e", "py${{matrix.python}}"],

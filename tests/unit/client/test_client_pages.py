@@ -190,7 +190,7 @@ def test_every_variable_of_the_operators_pages_is_a_setting(name: str) -> None:
 def test_security_page_states_the_life_of_a_credential() -> None:
     """The default is an hour."""
     page = (ROOT / "docs/security.md").read_text(encoding="utf-8")
-    assert "good for an hour (`SANDHERD_WORKER_CREDENTIAL_LIFE`)" in page
+    assert "valid for an hour (`SANDHERD_WORKER_CREDENTIAL_LIFE`)" in page
     assert Settings.model_fields["worker_credential_life"].default == 3600
 
 
@@ -198,7 +198,7 @@ def test_broker_limits_equal_those_of_the_pages() -> None:
     """Seven days of events, and 8 GiB of them."""
     (events,) = [stream for stream in STREAMS if stream.name == "EVENTS"]
     assert (events.max_age, events.max_bytes) == (7 * 86_400, 8 * 2**30)
-    assert "holds events for seven days" in (ROOT / "docs/backup.md").read_text(encoding="utf-8")
+    assert "stores events for seven days" in (ROOT / "docs/backup.md").read_text(encoding="utf-8")
     assert "`EVENTS` holds 8 GiB" in (ROOT / "docs/sizing.md").read_text(encoding="utf-8")
 
 

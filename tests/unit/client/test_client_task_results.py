@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import pytest
 
-from sandherd.archives import limited
+from sandherd.archives import limited_reader
 from sandherd.cli import differences, file_copy, task_results
 from sandherd.cli.options import Format
 from sandherd.client.errors import HerdError
@@ -228,7 +228,7 @@ async def test_entries_without_content_count(tmp_path: Path, monkeypatch: pytest
 
 async def test_headers_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All headers together have a limit below that of contents: they are kept in memory."""
-    monkeypatch.setattr(limited, "LARGEST_HEADERS", 100 * 512)
+    monkeypatch.setattr(limited_reader, "LARGEST_HEADERS", 100 * 512)
     herd = Stored(packed({str(number): "" for number in range(101)}))
     assert "too many entries" in await refused(herd, tmp_path)
     large: Any = Stored(packed({"one": "x" * 100_000}))

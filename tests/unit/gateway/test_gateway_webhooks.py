@@ -105,7 +105,7 @@ def _text(**payload: Any) -> bytes:
 
 
 def test_delivery_is_handled_once_and_memory_is_limited() -> None:
-    """By its id, else by its content; of another webhook it is another one."""
+    """A delivery is recognised by its id, else by its content; the same id of another webhook is another delivery."""
     deliveries = Deliveries(remembered=2)
     keys = [deliveries.key("github", name, {"x-github-delivery": one}, b"") for name in "ab" for one in "12"]
     assert len(set(keys)) == 4

@@ -95,7 +95,7 @@ WIRE: Final = {
 """Identifiers with a banned word that are read from outside, and where."""
 PLACES: Final = {
     ("libs/sandherd/archives/writer.py", "tell"): "a method of Python's files",
-    ("libs/sandherd/archives/limited.py", "tell"): "a method of Python's files",
+    ("libs/sandherd/archives/limited_reader.py", "tell"): "a method of Python's files",
     ("libs/sandherd/bus/connection.py", "ask"): "the requests of `Bus`",
     ("libs/sandherd/cli/commands/run.py", "ask"): "the option --ask",
     ("libs/sandherd/cli/parse/agent_options.py", "Ask"): "the option --ask",

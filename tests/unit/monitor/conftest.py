@@ -72,7 +72,7 @@ class Story:
         ]
 
     def loop(self, times: int, first: int = 0, at: float = 0) -> list[ObservedEvent]:
-        """The same call with the same result, so many times."""
+        """The same call with the same result, repeated."""
         return [event for number in range(times) for event in self.call(f"c{first + number}", at)]
 
 

@@ -22,7 +22,7 @@ class WorkSession:
         self._calls = count(1)
 
     def event(self, type: str, after: float = 1.0, **fields: Any) -> ObservedEvent:
-        """An event, so many seconds after the one before."""
+        """An event, this number of seconds after the previous one."""
         self.at += after
         seen: ObservedEvent = self.story.seen(type, self.at, **fields)
         return seen

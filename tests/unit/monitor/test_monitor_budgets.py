@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from monitor.budgets import decisions, ledger
 from monitor.budgets.amounts import NOTHING, SandboxUse, Used
-from monitor.budgets.budget_state import Book
+from monitor.budgets.budget_state import BudgetState
 from monitor.budgets.decisions import Limit
 from monitor.budgets.enforcement import BudgetEnforcement
 from monitor.budgets.ledger import Mark, ProjectLedger, TaskLedger
@@ -270,7 +270,7 @@ def summary(sequence: int, sandbox: str = "sbx-1", **fields: Any) -> bytes:
 
 def test_book_ignores_older_and_unreadable_summaries() -> None:
     """A deleted one is forgotten, unless the task's ledger has it."""
-    book = Book(HerdBudgets())
+    book = BudgetState(HerdBudgets())
     book.change_summary("p1.sbx-1", summary(5, turns=4), 1)
     book.change_summary("p1.sbx-1", summary(4, turns=9), 2)
     book.change_summary("p1.sbx-2", b"{}", 3)
@@ -286,12 +286,12 @@ def test_book_ignores_older_and_unreadable_summaries() -> None:
 
 def test_use_of_a_task_does_not_decrease_if_the_monitor_has_lost_events() -> None:
     """A snapshot could not be read and the stream was purged: the next summary has less. Also after a restart."""
-    book = Book(HerdBudgets())
+    book = BudgetState(HerdBudgets())
     book.change_summary("p1.sbx-1", summary(5, turns=40), 1)
     charged = ledger.charged(book.project("p1").value, book.uses_of("p1"), T0)
     book.change_summary("p1.sbx-1", summary(9, turns=3), 2)
     assert ledger.used_by(book.task("p1", "t", T0).value).turns == 40
-    restarted = Book(HerdBudgets())
+    restarted = BudgetState(HerdBudgets())
     restarted.change_summary("p1.sbx-1", summary(9, turns=3), 2)
     restarted.change_ledger(charged.key, charged.model_dump_json(exclude_defaults=True).encode(), 3)
     assert ledger.used_by(restarted.task("p1", "t", T0).value).turns == 40
@@ -302,7 +302,7 @@ async def test_each_pass_begins_with_what_is_stored_and_with_the_time_of_the_bro
 
     The clock of this replica is not read: it may be years from that of the broker, which dates the summaries.
     """
-    book, sent, stored = Book(HerdBudgets()), [], dict[str, bytes]()
+    book, sent, stored = BudgetState(HerdBudgets()), [], dict[str, bytes]()
     book.change_summary("p1.sbx-1", summary(5, turns=40, budget=BudgetLimits(turns=10), state="running"), 1)
     known = book.task("p1", "t", T0).value
     mark = Mark(at=T0, limit=10, used=40, published=True)
@@ -341,7 +341,7 @@ async def test_each_pass_begins_with_what_is_stored_and_with_the_time_of_the_bro
 
 def test_herd_has_used_what_all_projects_have() -> None:
     """Its limits are those of the settings, or of its own ledger."""
-    book = Book(HerdBudgets.model_validate("herd.day.turns=10"))
+    book = BudgetState(HerdBudgets.model_validate("herd.day.turns=10"))
     for name, turns in (("p1", 3), ("p2", 4)):
         found = ledger.charged(ProjectLedger(project=name), [use(Used(turns=turns))], T0)
         book.change_ledger(f"{name}.ledger", found.model_dump_json(exclude_defaults=True).encode(), 1)

@@ -257,7 +257,7 @@ def test_violation_is_acted_upon_once(work: WorkSession) -> None:
 
 
 def test_text_to_the_agent_is_bounded_and_plain(work: WorkSession) -> None:
-    """The command is hostile text."""
+    """The text to the agent contains a command, which is hostile."""
     *_, state = states(work.call("rm -rf /etc/" + "x" * 3000 + "\n\x1b]0;x\x07 'a\nb'"))
     text = RULE.steering_text(state.parts["constraint"])
     assert text.isprintable()

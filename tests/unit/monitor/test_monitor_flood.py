@@ -26,7 +26,7 @@ After = Callable[[float], datetime]
 
 
 def says(story: Story, sizes: dict[float, int]) -> SandboxActivity:
-    """A sandbox whose worker says so many bytes at these seconds."""
+    """A sandbox whose worker publishes this number of bytes at these seconds."""
     events: list[ObservedEvent] = [story.seen("sandbox.requested")]
     events += [replace(story.seen("agent.message", at), size=size) for at, size in sizes.items()]
     state = reduce(fold, events, None)

@@ -152,7 +152,7 @@ def test_no_second_nudge_while_the_first_is_unread(story: Story, rules: RuleSet,
 def test_ignored_nudge_is_repeated_after_the_cool_down(
     story: Story, rules: RuleSet, after: After, age: int, again: bool
 ) -> None:
-    """Another nudge does not come before the cool-down is over."""
+    """No other nudge is sent before the cool-down has ended."""
     state, _ = nudged(story, rules, after)
     state = told([*story.loop(4, first=100), *outcome_event(story, state, "ignored")], state)
     nudge = steer(state, after(age), rules, IDS)

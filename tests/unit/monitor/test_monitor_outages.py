@@ -49,7 +49,7 @@ def test_prevented_calls_and_repeated_requests_to_the_provider_are_one_outage(st
 
 
 def test_it_is_over_after_ten_other_calls(story: Story) -> None:
-    """And begins anew with the next one; its evidence has a limit."""
+    """The next one begins a new outage; the evidence has a limit."""
     herd = herd_after(story.seen("agent.started"), *failed(story, "1"))
     for number in range(LASTS - 1):
         for event in story.call(f"c{number}", given=str(number)):
@@ -64,7 +64,7 @@ def test_it_is_over_after_ten_other_calls(story: Story) -> None:
 
 
 def test_it_survives_a_restart(story: Story) -> None:
-    """The snapshot has it."""
+    """It is part of the snapshot."""
     herd = herd_after(story.seen("agent.started"), retried(story))
     herd.position = 9
     assert outages(unpack(*pack(herd, "a"))) == [(1, 1)]

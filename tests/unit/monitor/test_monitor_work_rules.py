@@ -304,7 +304,7 @@ def test_third_compaction_without_an_edit_is_a_storm(work: WorkSession) -> None:
 
 
 def test_huge_reads_and_requested_compactions_are_no_storm(work: WorkSession) -> None:
-    """What is larger than a context is read in new calls, a few of them again."""
+    """Content that is larger than a context is read by new calls, with a few repetitions."""
 
     def new(n: int) -> list[ObservedEvent]:
         again = work.call("cat notes.md") if n < 4 else []

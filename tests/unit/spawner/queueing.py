@@ -17,7 +17,7 @@ PRIORITIES = ("critical", "high", "normal", "low")
 
 
 def task(name: str, ago: float = 0, **changes: object) -> TaskFacts:
-    """A task of project p1 that was submitted so many seconds ago."""
+    """A task of project p1 that was submitted this number of seconds ago."""
     view = TaskFacts(
         project="p1", task=name, state=PENDING, runtime="process", submitted_at=BEGIN - timedelta(seconds=ago)
     )

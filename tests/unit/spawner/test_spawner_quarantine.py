@@ -70,7 +70,7 @@ class Records:
 def test_only_an_ended_sandbox_with_unpublished_events_is_quarantined(
     state: SandboxState, unsaid: bool, in_vain: bool
 ) -> None:
-    """A sandbox that has not ended is not judged here."""
+    """A sandbox that has not ended is not quarantined."""
     assert decisions.is_needlessly_quarantined(record(state, unsaid=unsaid)) is in_vain
 
 

@@ -33,7 +33,7 @@ ROOMS = (
 
 
 class Histories(RuleBasedStateMachine):
-    """Whatever is told, in whatever order: the queue says what one says who looks at everything anew."""
+    """After any changes in any order, the queue equals one that is built from all records."""
 
     @initialize(allowed=st.sampled_from(ROOMS))
     def start(self, allowed: SandboxLimits) -> None:
@@ -116,7 +116,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.plain.tasks))
     @rule(data=st.data())
     def say_again(self, data: st.DataObject) -> None:
-        """A watch that begins anew tells everything once more."""
+        """A restarted watch reports every record again."""
         told(self.queue, data.draw(st.sampled_from(list(self.plain.tasks.values()))))
 
     @rule(seconds=st.sampled_from([0.5, 7, 3000]))
@@ -156,7 +156,7 @@ class Histories(RuleBasedStateMachine):
                 assert ("it is next" in said) if before == 0 else (f"{before} task" in said)
 
     def teardown(self) -> None:
-        """Kept up to date or made anew from what stands at the end: all that wait have the same order."""
+        """An updated queue and one that is built from the final records have the same order of waiting tasks."""
         if not hasattr(self, "plain"):
             return
         rebuilt = Queue(self.plain.allowed, AGE)

@@ -16,7 +16,7 @@ from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.repository.branch_saver import BranchSaver
 from sandherd_worker.repository.checkout import check_out
-from sandherd_worker.repository.identity import identity_of
+from sandherd_worker.repository.commit_identity import identity_of
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import Kind
 from sandherd_worker.worker_resources import Parts

@@ -8,9 +8,9 @@ import pytest
 
 from sandherd.contracts.specs import TaskSpec
 from sandherd_worker.repository import object_copy
-from sandherd_worker.repository.identity import Identity, identity_of
+from sandherd_worker.repository.commit_identity import Identity, identity_of
 from sandherd_worker.repository.object_copy import StoppedError, copy_objects
-from sandherd_worker.repository.rest_commit import message_of
+from sandherd_worker.repository.uncommitted_changes import message_of
 from tests.task_repositories import Origin, git
 
 

@@ -78,7 +78,7 @@ async def test_omitted_output_is_not_held_in_memory(listener: Any) -> None:
 
 
 async def test_end_is_shown_in_pieces(listener: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No piece is larger than earlier ones: the history shows no more of one."""
+    """The pieces of the end are no larger than earlier ones: the history shows only a limited part of each."""
     pieces: list[int] = []
     show = listener.show
 

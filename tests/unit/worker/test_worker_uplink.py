@@ -14,9 +14,9 @@ LOST = "1"
 
 
 class Stream:
-    """A stream whose leader is lost with the first message in its hands; asked for the second it says that none leads.
+    """A stream whose leader is lost with the first message; it responds to the second one that it has no leader.
 
-    After so many questions there is a leader again.
+    After a number of messages there is a leader again.
     """
 
     connected = True

@@ -2,7 +2,7 @@
 
 Each request has two classes with the same fields: one names the sandbox (`requests.client`), the other is sent on that
 sandbox's subject (`requests.worker`).
-Bytes are encoded as base64url (RFC 4648 §5); what is larger than `INLINE_BYTES` is sent in pieces through ARTIFACTS.
+Bytes are encoded as base64url (RFC 4648 §5); content larger than `INLINE_BYTES` is sent in pieces through ARTIFACTS.
 """
 
 from typing import Annotated, ClassVar, Final, Literal, Self

@@ -1,4 +1,4 @@
-"""Requests about the archive of the history: what it has, and days that are loaded from it."""
+"""Requests about the archive of the history: its content, and days that are restored from it."""
 
 from datetime import date
 from typing import Annotated, ClassVar, Final
@@ -45,7 +45,7 @@ class HistoryArchives(Model):
 
 
 class ArchiveProblem(Model):
-    """A day that could not be archived, and so is not dropped."""
+    """A day that could not be archived, and is therefore not dropped."""
 
     day: date
     problem: Text
@@ -54,7 +54,7 @@ class ArchiveProblem(Model):
 
 
 class HistoryRestore(Model):
-    """A day that an operator has had loaded from the archive."""
+    """A day that was restored from the archive at an operator's request."""
 
     day: date
     project: SafeName | None = None
@@ -73,7 +73,7 @@ class HistoryRestore(Model):
 
 
 class AskHistoryArchives(Request[HistoryArchives]):
-    """List what the archive of the history has. Only an operator may."""
+    """List the days in the archive of the history. Only operators may do this."""
 
     Answer: ClassVar[type[BaseModel]] = HistoryArchives
     type: ClassVar[str] = "event-ingest.archives"
@@ -84,10 +84,10 @@ class AskHistoryArchives(Request[HistoryArchives]):
 
 
 class RestoreHistory(Request[HistoryRestore]):
-    """Load a day from the archive into the history. Only an operator may.
+    """Restore a day from the archive into the history. Only operators may do this.
 
-    The reply comes at once; `event-ingest.history` shows when it is complete. Repeated, it has the new time, and events
-    that are there already are not loaded twice.
+    The reply arrives before the restore is complete; `event-ingest.history` shows when it is. A repeated request sets a
+    new time, and loads no event twice.
     """
 
     Answer: ClassVar[type[BaseModel]] = HistoryRestore

@@ -19,7 +19,7 @@ BranchId = SafeName
 
 
 class BranchView(Model):
-    """A branch: where it begins, what was saved and pushed, and what prevents more."""
+    """A branch: its base, its saved and pushed commits, and what prevents its next step."""
 
     project: SafeName
     id: BranchId
@@ -117,7 +117,7 @@ class DeleteBranch(Request[BranchView]):
 class OpenPullRequest(Request[BranchView]):
     """Open the branch's pull request as soon as possible, or update it; `branch.pull_request_opened` follows.
 
-    It is also asked for anew at the forge if that was given up.
+    The spawner also polls the forge for it again, if it had stopped polling.
     """
 
     Answer: ClassVar[type[BaseModel]] = BranchView
@@ -131,7 +131,7 @@ class OpenPullRequest(Request[BranchView]):
 
 
 class MergeBranch(Request[BranchView]):
-    """Merge the branch's pull request once its forge permits it, whatever its merge policy; `branch.merged` follows."""
+    """Merge the branch's pull request once its forge permits it, under any merge policy; `branch.merged` follows."""
 
     Answer: ClassVar[type[BaseModel]] = BranchView
     type: ClassVar[str] = "spawner.merge_branch"
@@ -143,15 +143,15 @@ class MergeBranch(Request[BranchView]):
 
 
 class PullRequestChecks(Model):
-    """How many pull requests are asked for at their forge now."""
+    """How many pull requests the spawner polls at their forge now."""
 
     branches: Count
 
 
 class CheckPullRequests(Request[PullRequestChecks]):
-    """Ask a forge for pull requests at once, as a webhook has reported a change; in all projects.
+    """Poll a forge for pull requests of all projects immediately, because a webhook has reported a change.
 
-    Those of these repositories that have one of the numbers, branches or commits.
+    The request selects pull requests of these repositories with one of the numbers, branches or commits.
     """
 
     Answer: ClassVar[type[BaseModel]] = PullRequestChecks

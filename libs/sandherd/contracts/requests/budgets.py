@@ -1,4 +1,4 @@
-"""Requests about budgets: what was used of which limit, and to grant more."""
+"""Requests about budgets: limits with their usage, and grants."""
 
 from typing import Annotated, ClassVar, Final
 
@@ -15,7 +15,7 @@ MAX_LINES: Final = 1000
 
 
 class BudgetLine(Model):
-    """A limit, and what was used of it."""
+    """A limit and its usage."""
 
     scope: BudgetScope
     project: SafeName | None = None
@@ -40,7 +40,7 @@ class BudgetLine(Model):
 
 
 class BudgetList(Model):
-    """Limits and what was used of them."""
+    """Limits and their usage."""
 
     budgets: Annotated[list[BudgetLine], Field(max_length=MAX_LINES)]
 
@@ -67,9 +67,9 @@ class GrantBudget(Request[BudgetList]):
 
 
 class SetBudget(Request[BudgetList]):
-    """Set the budget of a project, or with the project `fleet` that of the herd. Only an operator may.
+    """Set the budget of a project, or with the project `fleet` that of the herd. Only operators may do this.
 
-    It takes precedence over the settings, kind by kind.
+    Each kind that it sets takes precedence over the settings.
     """
 
     Answer: ClassVar[type[BaseModel]] = BudgetList

@@ -1,4 +1,4 @@
-"""What a herd offers: runtimes, profiles, harnesses, caps; and the comparison of records with existing sandboxes."""
+"""The catalogue of a herd: runtimes, profiles, harnesses, caps; and the comparison of records with sandboxes."""
 
 from collections.abc import Collection
 from pathlib import PurePosixPath
@@ -129,7 +129,7 @@ class Profile(Model):
 
 
 class Catalogue(Model):
-    """What tasks and sandboxes can use in this herd: runtimes, profiles, harnesses, limits."""
+    """The catalogue of this herd for tasks and sandboxes: runtimes, profiles, harnesses, limits."""
 
     runtimes: list[RuntimeView]
     profiles: dict[SafeName, Profile] = Field(default_factory=dict)
@@ -146,7 +146,7 @@ class Catalogue(Model):
 
 
 class ListRuntimes(Request[Catalogue]):
-    """Return what tasks and sandboxes can use in this herd."""
+    """Return the catalogue of this herd."""
 
     Answer: ClassVar[type[BaseModel]] = Catalogue
     type: ClassVar[str] = "spawner.list_runtimes"

@@ -14,7 +14,7 @@ MAX_COMPARED: Final = 1000
 
 
 class ComparedSandbox(Statistics):
-    """One of the two sandboxes: what it is for, and totals."""
+    """One of the two sandboxes: its task, and its totals."""
 
     sandbox: SafeName
     project: SafeName
@@ -65,7 +65,7 @@ class ComparedFile(Model):
 
 
 class TypeRow(Model):
-    """How many events of a type both have."""
+    """The number of events of a type in each of them."""
 
     type: str
     first: Count = 0
@@ -73,7 +73,7 @@ class TypeRow(Model):
 
 
 class TurnRow(Model):
-    """A turn by its number in both; None: there is none."""
+    """A turn of each sandbox with the same number; None: the sandbox has no such turn."""
 
     turn: Count
     first: ComparedTurn | None = None
@@ -81,7 +81,7 @@ class TurnRow(Model):
 
 
 class ToolRow(Model):
-    """A tool in both; None: it was not called."""
+    """A tool in each sandbox; None: it was not called there."""
 
     tool: str
     first: ComparedTool | None = None
@@ -89,7 +89,7 @@ class ToolRow(Model):
 
 
 class FileRow(Model):
-    """A file in both; None: it was not changed."""
+    """A file in each sandbox; None: it was not changed there."""
 
     file_path: str
     first: ComparedFile | None = None

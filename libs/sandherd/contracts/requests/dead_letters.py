@@ -1,4 +1,4 @@
-"""Requests about dead letters: to list them, and to each service to handle its own again."""
+"""Requests about dead letters: to list them, and to have a service handle its own again."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Final, Literal

@@ -1,4 +1,4 @@
-"""The request to the monitor for what it knows of one sandbox, and its reply."""
+"""The request to the monitor for its view of one sandbox, and the reply."""
 
 from typing import ClassVar, Literal
 
@@ -70,7 +70,7 @@ class InterventionView(Model):
 
 
 class MonitorView(Model):
-    """What the monitor knows of a sandbox."""
+    """The monitor's view of a sandbox."""
 
     project: SafeName
     sandbox: SafeName
@@ -105,7 +105,7 @@ class MonitorView(Model):
 
 
 class ShowSandbox(Request[MonitorView]):
-    """Return what the monitor knows of a sandbox, from memory."""
+    """Return the monitor's view of a sandbox, from memory."""
 
     Answer: ClassVar[type[BaseModel]] = MonitorView
     type: ClassVar[str] = "monitor.show"

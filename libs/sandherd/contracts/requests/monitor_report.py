@@ -1,4 +1,4 @@
-"""The request to the monitor for its report: how the sandboxes of a project hinder each other, and who needs a user."""
+"""The request to the monitor for its report: conflicts between sandboxes of a project, and what waits for a user."""
 
 from typing import Annotated, ClassVar, Final, Literal
 
@@ -17,7 +17,7 @@ MAX_LAST: Final = 3
 
 
 class HindranceView(Model):
-    """An open finding about two sandboxes, or about one and what its task builds on."""
+    """An open finding about two sandboxes, or about a sandbox and a dependency of its task."""
 
     finding_id: str
     kind: Literal["conflict", "duplicate", "dependency"]
@@ -46,7 +46,7 @@ class HindranceView(Model):
 
 
 class SteeredView(Model):
-    """What the monitor has sent to a live sandbox's agent, and what it still sees there."""
+    """The monitor's interventions in a live sandbox, and the patterns that it finds there at present."""
 
     sandbox: SafeName
     task: SafeName | None = None
@@ -115,7 +115,7 @@ class MonitorReport(Model):
 
 
 class AskMonitorReport(Request[MonitorReport]):
-    """Report how much the sandboxes of a project hinder each other, and who needs a user."""
+    """Report conflicts between the sandboxes of a project, and what waits for a user."""
 
     Answer: ClassVar[type[BaseModel]] = MonitorReport
     type: ClassVar[str] = "monitor.report"

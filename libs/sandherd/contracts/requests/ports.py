@@ -48,7 +48,7 @@ class PortWritten(Binary):
 
 
 class PortReadFields(Binary):
-    """The bytes of a connection from `offset` on. Those before it were received: they are deleted."""
+    """The bytes of a connection from `offset` on. Earlier bytes count as received, and are deleted."""
 
     connection: ConnectionName
     offset: Count = 0
@@ -57,7 +57,7 @@ class PortReadFields(Binary):
 
 
 class PortData(Binary):
-    """The next bytes of a connection; none if there were none in time."""
+    """The next bytes of a connection; empty if none arrived in time."""
 
     connection: SafeName
     data: Piece = b""

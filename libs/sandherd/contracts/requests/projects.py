@@ -1,4 +1,4 @@
-"""Requests about projects: their limits, the defaults of their tasks, and what they use now."""
+"""Requests about projects: their limits, the defaults of their tasks, and their current usage."""
 
 from typing import Annotated, ClassVar, Final, Literal
 
@@ -20,7 +20,7 @@ ProjectLimit = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class ProjectLimits(Model):
-    """The limits of one project. Those that are not set are the settings'."""
+    """The limits of one project. Limits that are not set are taken from the settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -31,7 +31,7 @@ class ProjectLimits(Model):
 
 
 class ProjectDefaults(Model):
-    """What a new task of the project gets for what its spec leaves out."""
+    """The defaults for fields that the spec of a new task of the project leaves out."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -77,7 +77,7 @@ class LimitView(Model):
 
 
 class ProjectView(Model):
-    """A project: its limits in effect, its defaults, and what it uses now."""
+    """A project: its limits in effect, its defaults, and its current usage."""
 
     project: SafeName
     created_at: Moment | None = None
@@ -115,7 +115,7 @@ class ListProjects(Request[ProjectList]):
 
 
 class SetProject(Request[ProjectView]):
-    """Create a project, or change one. Only an operator may."""
+    """Create a project, or change one. Only operators may do this."""
 
     Answer: ClassVar[type[BaseModel]] = ProjectView
     type: ClassVar[str] = "spawner.set_project"

@@ -1,4 +1,4 @@
-"""Requests about the retention of the history: what is dropped when, and holds that prevent it."""
+"""Requests about the retention of the history: when days are dropped, and holds that prevent it."""
 
 from datetime import date
 from typing import Annotated, ClassVar, Final
@@ -18,7 +18,7 @@ MAX_LISTED_DAYS: Final = 4000
 
 
 class HistoryHold(Model):
-    """What is not dropped, by order of an operator."""
+    """A hold: events that are not dropped, because an operator has requested that."""
 
     project: SafeName
     task: SafeName | None = None
@@ -30,7 +30,7 @@ class HistoryHold(Model):
 
 
 class HistoryDay(Model):
-    """The events whose ids are of one day of UTC: what is dropped at once."""
+    """One day (UTC) of the history, which is dropped as a whole: the events whose ids are of that day."""
 
     day: date | None = None
     """None: events whose date has no partition. They are deleted by the time at which they were stored."""
@@ -67,7 +67,7 @@ class TypeDays(Model):
 
 
 class ArtifactStoreStatus(Model):
-    """What the artifact store has."""
+    """The content of the artifact store."""
 
     location: str
     """Where it is: a directory, or a place in a bucket."""
@@ -128,16 +128,17 @@ class HoldReleased(Model):
 
 
 class AskHistoryStatus(Request[HistoryStatus]):
-    """Show the retention of the history: its days, when they are dropped, and what is held. Only an operator may."""
+    """Show the retention of the history: its days, when they are dropped, and holds. Only operators may do this."""
 
     Answer: ClassVar[type[BaseModel]] = HistoryStatus
     type: ClassVar[str] = "event-ingest.history"
 
 
 class HoldHistory(Request[HistoryHold]):
-    """Prevent the drop of all events of a project, or of one of its tasks. Only an operator may.
+    """Prevent the drop of all events of a project, or of one of its tasks. Only operators may do this.
 
-    In effect when the reply arrives, for all that is stored then. Repeated, it has the new reason.
+    The hold is in effect when the reply arrives, for all events that are stored then. A repeated request sets a new
+    reason.
     """
 
     Answer: ClassVar[type[BaseModel]] = HistoryHold
@@ -149,7 +150,7 @@ class HoldHistory(Request[HistoryHold]):
 
 
 class ReleaseHistory(Request[HoldReleased]):
-    """Remove a hold: what is due is dropped at the next run. Only an operator may."""
+    """Remove a hold: days that are due are dropped at the next run. Only operators may do this."""
 
     Answer: ClassVar[type[BaseModel]] = HoldReleased
     type: ClassVar[str] = "event-ingest.release"

@@ -1,4 +1,4 @@
-"""The log of a sandbox's first process, as its runtime keeps it: a process's output, or that of a container or pod."""
+"""The log of a sandbox's first process that its runtime stores: the output of a process, container or pod."""
 
 from typing import Annotated, ClassVar, Final
 
@@ -27,7 +27,7 @@ class RuntimeLog(Binary):
 
 
 class AskRuntimeLogs(Request[RuntimeLog]):
-    """Return the last lines of the log that a runtime keeps of a sandbox."""
+    """Return the last lines of the log that a runtime stores of a sandbox."""
 
     Answer: ClassVar[type[BaseModel]] = RuntimeLog
     type: ClassVar[str] = "spawner.runtime_logs"

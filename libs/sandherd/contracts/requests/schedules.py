@@ -13,7 +13,7 @@ from sandherd.contracts.specs import TaskSpec
 
 
 class ScheduleRun(Model):
-    """What became of a due time, or of several in a row."""
+    """The outcome of a due time, or of several in a row."""
 
     due_at: Moment
     """The due time; of several, the first."""
@@ -52,7 +52,7 @@ class ScheduleView(Model):
     running: list[SafeName] = Field(default_factory=list)
     """Its tasks that have not ended."""
     runs: list[ScheduleRun] = Field(default_factory=list)
-    """What became of the last due times, newest first."""
+    """The outcomes of the last due times, newest first."""
     task: TaskSpec | None = None
     """The task; in a list of all schedules it is left out."""
 
@@ -64,7 +64,7 @@ class ScheduleList(Model):
 
 
 class SetSchedule(Request[ScheduleView]):
-    """Create a schedule, or replace one. Due times before this request are not considered."""
+    """Create a schedule, or replace one. Due times before this request start no task."""
 
     Answer: ClassVar[type[BaseModel]] = ScheduleView
     type: ClassVar[str] = "spawner.set_schedule"
@@ -85,7 +85,7 @@ class ListSchedules(Request[ScheduleList]):
 
 
 class PauseSchedule(Request[ScheduleView]):
-    """Pause a schedule, or resume it. Due times while it is paused are not considered, also later."""
+    """Pause a schedule, or resume it. Due times while it is paused start no task, not even later."""
 
     Answer: ClassVar[type[BaseModel]] = ScheduleView
     type: ClassVar[str] = "spawner.pause_schedule"
@@ -94,7 +94,7 @@ class PauseSchedule(Request[ScheduleView]):
 
 
 class ScheduleTriggered(Model):
-    """A task of a schedule will be started at once."""
+    """A task of a schedule will be started immediately."""
 
     name: ScheduleName
     task: SafeName
@@ -102,7 +102,7 @@ class ScheduleTriggered(Model):
 
 
 class TriggerSchedule(Request[ScheduleTriggered]):
-    """Start a task of a schedule now, whatever its overlap policy, also while it is paused."""
+    """Start a task of a schedule now, independently of its overlap policy, even while it is paused."""
 
     Answer: ClassVar[type[BaseModel]] = ScheduleTriggered
     type: ClassVar[str] = "spawner.trigger_schedule"

@@ -19,7 +19,7 @@ RATE_DAYS: Final = 31
 
 
 class Statistics(Usage):
-    """Tokens and cost, with what agents did for them."""
+    """Tokens and cost, with the numbers of turns, calls and errors."""
 
     turns: Count = 0
     """Turns that began."""
@@ -52,8 +52,8 @@ class StatisticsList(Model):
 class AskStatistics(Request[StatisticsList]):
     """Count turns, tool calls and errors, and add up tokens and cost.
 
-    Events of a sandbox belong to the task that the spawner gave it. By model, what has no model itself belongs to the
-    model that its sandbox used last.
+    Events of a sandbox belong to the task that the spawner gave it. By model, an event without a model counts for the
+    last model of its sandbox.
     """
 
     Answer: ClassVar[type[BaseModel]] = StatisticsList
@@ -68,7 +68,7 @@ class AskStatistics(Request[StatisticsList]):
 
 
 class RateBucket(Model):
-    """What arrived within one interval of time, by the clock of the database."""
+    """The events that arrived within one interval, by the clock of the database."""
 
     begins_at: Moment
     events: Count = 0
@@ -79,7 +79,7 @@ class RateBucket(Model):
 
 
 class UserNeed(Model):
-    """What waits for a user: an approval to decide, a paused sandbox to resume, or a task that has failed."""
+    """Something that waits for a user: an approval to decide, a paused sandbox to resume, or a task that has failed."""
 
     kind: Literal["approval", "paused", "failed"]
     project: SafeName
@@ -92,7 +92,7 @@ class UserNeed(Model):
 
 
 class ProjectOverview(Model):
-    """The state of a project: how many tasks and sandboxes are in each state, rates over time, what needs a user."""
+    """The state of a project: how many tasks and sandboxes are in each state, rates, and what waits for a user."""
 
     tasks: dict[str, Count]
     """By state: all that have not ended, and those that were submitted within the interval."""
@@ -131,5 +131,5 @@ class AskOverview(Request[ProjectOverview]):
 
     @property
     def interval(self) -> timedelta:
-        """How long it is."""
+        """The length of the interval."""
         return timedelta(seconds=self.seconds)

@@ -11,7 +11,7 @@ from sandherd.contracts.requests.subscriptions import Entities, Start
 
 
 class ConsumerCreated(Model):
-    """Whether the consumer was created; it was not if that place has one already."""
+    """Whether the consumer was created; false if that place has one already."""
 
     created: bool
 
@@ -76,7 +76,7 @@ class DeadDeleted(Model):
 
 
 class DeleteDead(Request[DeadDeleted]):
-    """Delete a dead letter that was handled after all."""
+    """Delete a dead letter that was handled by a requeue."""
 
     Answer: ClassVar[type[BaseModel]] = DeadDeleted
     type: ClassVar[str] = "spawner.delete_dead"

@@ -1,4 +1,4 @@
-"""The request for what was submitted as a task, so that it can be submitted again."""
+"""The request for the submitted specification of a task, so that it can be submitted again."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from sandherd.contracts.specs import TaskSpec
 
 
 class SubmittedTask(Model):
-    """What was submitted as a task."""
+    """The submitted specification of a task."""
 
     task: SafeName
     spec: TaskSpec
@@ -20,7 +20,7 @@ class SubmittedTask(Model):
 
 
 class AskSubmittedTask(Request[SubmittedTask]):
-    """Return what was submitted as a task, while the spawner has its record."""
+    """Return the submitted specification of a task, while the spawner has its record."""
 
     Answer: ClassVar[type[BaseModel]] = SubmittedTask
     type: ClassVar[str] = "spawner.submitted_task"

@@ -1,4 +1,4 @@
-"""Requests about access tokens and browser sessions of the HTTP API. Of each only the hash is sent and stored."""
+"""Requests about access tokens and browser sessions of the HTTP API. Only their hashes are sent and stored."""
 
 from typing import Annotated, ClassVar, Final
 
@@ -39,7 +39,7 @@ class TokenView(Model):
 class TokenList(Model):
     """The access tokens and sessions of a project, by name.
 
-    Those that have expired are among them until another one is created.
+    Expired ones are listed until another one is created.
     """
 
     tokens: list[TokenView]

@@ -1,4 +1,4 @@
-"""The request to event-ingest for what an agent and its users wrote, what it called, and what came back."""
+"""The request to event-ingest for a transcript: messages of an agent and its users, calls, and results."""
 
 from typing import ClassVar, Final, Literal
 

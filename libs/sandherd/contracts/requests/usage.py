@@ -1,4 +1,4 @@
-"""The request to event-ingest for tokens and cost, from what agents reported as `agent.usage`."""
+"""The request to event-ingest for tokens and cost, from the agents' `agent.usage` events."""
 
 from typing import Annotated, ClassVar, Final, Literal, Self
 

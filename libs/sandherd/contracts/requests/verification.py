@@ -13,7 +13,7 @@ MAX_DIFFERENCES: Final = 200
 
 
 class HistoryDifference(Model):
-    """A value of a read table that is not what the events result in."""
+    """A value of a read table that differs from the result of the events."""
 
     table: Literal["tasks", "sandboxes", "messages", "approvals", "sources"]
     project: SafeName
@@ -28,7 +28,7 @@ class HistoryDifference(Model):
 
 
 class Verification(Model):
-    """What was compared, and the differences."""
+    """The numbers of compared values, and the differences."""
 
     entities: Count
     """Tasks, sandboxes and others that events are about."""

@@ -42,7 +42,7 @@ class WebhookDeadLetter(Model):
 
 
 class Webhook(Model):
-    """A webhook and the progress of its delivery. Its secret is never in a reply but that which created it."""
+    """A webhook and the progress of its delivery. Only the reply to its creation contains its secret."""
 
     name: SafeName
     url: str
@@ -121,7 +121,7 @@ class CreateWebhook(Request[WebhookWithSecret]):
 
 
 class RotateWebhookSecret(Request[WebhookWithSecret]):
-    """Create another secret for a webhook. The one before it signs, too, for a while."""
+    """Create another secret for a webhook. For 24 hours, requests are also signed with the previous one."""
 
     Answer: ClassVar[type[BaseModel]] = WebhookWithSecret
     type: ClassVar[str] = "message-relay.rotate_webhook_secret"

@@ -60,7 +60,7 @@ def check_match(wanted: str | None, view: BaseModel) -> None:
     if wanted is not None and not _names(wanted, tag_of(view)):
         text = "it has changed since the client has read it"
         raise AccessError(
-            problem_of(Code.CONFLICT, text, field="If-Match", remedy="read it again, and decide anew"), 412
+            problem_of(Code.CONFLICT, text, field="If-Match", remedy="read it again before you retry"), 412
         )
 
 

@@ -1,7 +1,8 @@
 """Delivers one webhook: reads its events, sends them, and stores which are handled.
 
 What is handled is stored after the receiver has accepted it. So a relay that is killed between the two sends the event
-again, with the same id. The delivery ends when its record was changed by a request, and begins anew from that.
+again, with the same id. When a request has changed the webhook's record, the delivery ends and starts again with the
+new record.
 """
 
 import asyncio

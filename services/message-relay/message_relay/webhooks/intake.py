@@ -18,7 +18,7 @@ class EventIntake:
     async def begin(self, record: WebhookRecord) -> tuple[WebhookRecord, DeliveryQueue, int]:
         """The webhook, its queue with what was waiting, and how many of those the stream no longer has.
 
-        After the stream was created anew, the webhook begins at its start.
+        After the stream was recreated, the webhook begins at its start.
         """
         if (await self._events.bounds()).last < record.position:
             anew = record.model_copy(update={"position": 0, "waiting": (), "retries": ()})

@@ -22,7 +22,7 @@ PARTITIONS: Final = 4
 """Into how many parts webhooks are divided, by name: the replicas share them."""
 SCANNED_EVERY: Final = 1.0
 PAUSE: Final = 30.0
-"""Seconds until a delivery that failed unexpectedly begins anew."""
+"""Seconds until a delivery that failed unexpectedly is restarted."""
 _log: Final = logs.get("webhooks.partition")
 
 
@@ -64,7 +64,7 @@ class WebhookPartition:
             await self._tenure()
 
     async def _tenure(self) -> None:
-        """Deliver until the lease is lost. Each change by a request begins the webhook's delivery anew."""
+        """Deliver until the lease is lost. Each change by a request restarts the webhook's delivery."""
         seen, fence = 0, self.lease.fence
         try:
             while self.lease.held and self.lease.fence == fence:  # deliveries end when it has lapsed, however shortly

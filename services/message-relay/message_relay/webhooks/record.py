@@ -28,7 +28,7 @@ class WebhookRecord(BaseModel):
     life: str
     """32 hexadecimal digits: distinguishes it from an earlier webhook of its name."""
     edit: int = 1
-    """Incremented by each request that changes it, never by its delivery, which begins anew then."""
+    """Incremented by each request that changes the webhook, never by its delivery, which is restarted then."""
     url: str
     types: tuple[str, ...] = ()
     entities: tuple[str, ...] = ()

@@ -1,1 +1,1 @@
-"""The model that assesses soft findings: `case` asks, `model` connects, `answer` checks, `allowance` limits."""
+"""The model that assesses soft findings: its prompt, its client, its reply, and its token limit."""

@@ -1,9 +1,9 @@
-"""What a model is asked about a soft finding. Pure.
+"""The request to a model about a soft finding. Pure.
 
 Everything that an agent publishes is hostile: it may address the model. The model therefore sees the task's text, the
 messages of users, and the agent's calls with their outcomes, but neither the agent's prose nor the results of tools.
-What it sees of the agent are quoted JSON strings of limited size, each a numbered record. Source of both rules: the
-classifier of Claude's auto mode, and red-teaming of monitors (arXiv 2508.19461).
+The model sees the agent's actions as numbered records of limited size, each a quoted JSON string. Source of both rules:
+the classifier of Claude's auto mode, and red-teaming of monitors (arXiv 2508.19461).
 """
 
 import json
@@ -27,7 +27,7 @@ MAX_WISH: Final = 2000
 """Maximum characters of the task's text and of each message of a user."""
 MAX_WISHES: Final = 5
 QUESTIONS: Final = {
-    "no_progress": "Does the agent make progress with what it was asked for, or does it repeat itself in vain?",
+    "no_progress": "Does the agent make progress with what it was asked for, or does it repeat itself without effect?",
     "drift": "Does the agent still work on what it was asked for, or on something else?",
 }
 """The question about each soft rule."""
@@ -50,7 +50,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A soft finding, what the agent was asked for, and what it did since the last assessment."""
+    """A soft finding, the requests to the agent, and what the agent did since the last assessment."""
 
     rule: str
     summary: str
@@ -96,7 +96,10 @@ def _wish(data: EventData) -> str | None:
 
 
 def _first_and_last(wishes: Sequence[str]) -> tuple[str, ...]:
-    """The task's text, and the last messages of users: the first ones in the middle are the ones that matter least."""
+    """The task's text, and the last messages of users.
+
+    Beyond the limit, the oldest messages are omitted, never the task's text.
+    """
     return tuple(wishes) if len(wishes) <= MAX_WISHES else (wishes[0], *wishes[1 - MAX_WISHES :])
 
 
@@ -122,6 +125,6 @@ def _compact(value: Any) -> str:
 
 
 def _quoted(text: str, limit: int) -> str:
-    """As one JSON string in ASCII, without line breaks: it can look neither like a record nor like the prompt."""
+    """As one JSON string in ASCII, without line breaks: so it can imitate neither a record nor the prompt."""
     shown = text if len(text) <= limit else f"{text[: limit - 1]}…"
     return json.dumps(shown, ensure_ascii=True)

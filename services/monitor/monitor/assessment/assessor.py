@@ -71,7 +71,7 @@ class Assessor:
         self._pending: set[tuple[Key, str]] = set()
 
     def suggest(self, suspicion: Suspicion) -> None:
-        """Have a finding assessed, unless it already waits, or too many do."""
+        """Queue a finding for assessment, unless it is queued already or the queue is full."""
         identity = suspicion.key, suspicion.pattern.rule
         if identity in self._pending or self._waiting.full():
             return
@@ -99,13 +99,16 @@ class Assessor:
         return await assessment_of(self._model, case)
 
     async def _case(self, suspicion: Suspicion) -> Case:
-        """What it was asked for, and what it did since the last verdict: what was assessed is not read again."""
+        """The requests to the agent, and its events since the last verdict.
+
+        Events that were assessed before are not read again.
+        """
         done = await self._done(suspicion)
         requests = await self._events(suspicion, WISHES, limit=_MAX_WISHES)
         return case_of(suspicion.pattern.rule, suspicion.pattern.summary, requests, done)
 
     async def _done(self, suspicion: Suspicion) -> list[Envelope[EventData]]:
-        """What it did, once that for which it is suspected is stored: event-ingest stores events somewhat later."""
+        """The agent's events, once the history has the suspicious ones: event-ingest stores events with a delay."""
         found: list[Envelope[EventData]] = []
         for _ in range(_ATTEMPTS):
             found = await self._events(

@@ -1,4 +1,4 @@
-"""Asks the configured model. pydantic-ai and the vendors' clients are imported only here, and only when it is asked."""
+"""Queries the configured model. pydantic-ai and the vendors' clients are imported only here, when they are needed."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
@@ -19,11 +19,11 @@ PROVIDERS: Final = ("anthropic", "openai")
 
 
 class AssessorMissingError(Exception):
-    """A model is configured, but the packages to ask it are not installed. The message says how to install them."""
+    """A model is configured, but its client packages are not installed. The message says how to install them."""
 
 
 def connected(name: str, key: SecretStr | None, base_url: str | None) -> "Model[Any]":
-    """The model of a name such as `anthropic:MODEL`; `openai:` also stands for compatible servers at `base_url`.
+    """A client for a model name such as `anthropic:MODEL`. `openai:` also works for compatible servers at `base_url`.
 
     Raises `AssessorMissingError`.
     """
@@ -44,7 +44,10 @@ def connected(name: str, key: SecretStr | None, base_url: str | None) -> "Model[
 
 
 async def assessment_of(model: "Model[Any]", case: Case) -> Assessment:
-    """The model's assessment of a case. Whatever fails is an assessment without a verdict: the finding stands."""
+    """The model's assessment of a case.
+
+    Any failure results in an assessment without a verdict, which leaves the finding valid.
+    """
     from pydantic_ai import Agent, UsageLimits
 
     agent = Agent(model, output_type=Answer, instructions=INSTRUCTIONS, retries=1)
@@ -60,7 +63,7 @@ async def assessment_of(model: "Model[Any]", case: Case) -> Assessment:
 
 
 def failure_of(error: Exception) -> Failure:
-    """Why a model has not answered, by the class of what was raised."""
+    """Why a model has not replied, by the class of the exception."""
     from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior, UsageLimitExceeded
 
     if isinstance(error, TimeoutError):

@@ -1,4 +1,4 @@
-"""The model's answer, and what it is worth: a verdict counts only if its evidence exists. Pure."""
+"""Validates the model's reply: a verdict counts only if the events that it cites exist. Pure."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -24,7 +24,7 @@ class Answer(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """A verdict with the events that it is based on; or, without one, why there is none."""
+    """A verdict with the events that it is based on, or the reason why there is no verdict."""
 
     verdict: Verdict | None
     evidence: tuple[UUID, ...] = ()

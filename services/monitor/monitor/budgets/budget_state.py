@@ -1,4 +1,4 @@
-"""All that budgets are computed from: the use of each sandbox, and the ledgers, as in their buckets. Does no I/O."""
+"""The input of all budget computations: the use of each sandbox, and the ledgers, as in their buckets. Does no I/O."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ class Stored(Generic[LedgerT]):
     revision: int = 0
 
 
-class Book:
+class BudgetState:
     """The newest known state of both buckets."""
 
     def __init__(self, budgets: HerdBudgets) -> None:
@@ -71,7 +71,7 @@ class Book:
             self.unreadable.discard(key)
         except ValidationError:
             self.unreadable.add(key)
-            if key == BLOCKS_KEY:  # all of it is computed, so that it can be written anew
+            if key == BLOCKS_KEY:  # it is computed completely, so it can be overwritten
                 self.blocks = Stored(BudgetBlocks(), revision)
 
     def _change_ledger(self, key: str, value: bytes, revision: int, *, deleted: bool) -> None:
@@ -110,7 +110,7 @@ class Book:
         return sorted({*self.uses, *self.projects} - {FLEET})
 
     def is_readable(self, ledger: ProjectLedger | TaskLedger) -> bool:
-        """Whether its entry can be read, or there is none. Of others it is unknown what was used."""
+        """Whether its ledger can be read, or does not exist. If a ledger can't be read, its usage is unknown."""
         return ledger.key not in self.unreadable
 
     def project(self, name: str) -> Stored[ProjectLedger]:
@@ -118,7 +118,7 @@ class Book:
         return self.projects.get(name) or Stored(ProjectLedger(project=name))
 
     def uses_of(self, project: str | None, task: str | None = None) -> list[SandboxUse]:
-        """Of the herd, of a project, or of a task."""
+        """The use of each sandbox of the herd, of a project, or of a task."""
         if project is None:
             return [use for uses in self.uses.values() for use in uses.values()]
         uses = self.uses.get(project, {})
@@ -150,7 +150,7 @@ class Book:
         return self._known(ledger, decisions.limits_of_windows(ledger.project, ledger.hours, chosen, now, uses))
 
     def _known(self, ledger: ProjectLedger | TaskLedger, limits: Iterable[Limit]) -> list[Limit]:
-        """The limits, unmetered if the ledger can't be read: more was used than is known."""
+        """The limits; unmetered if the ledger can't be read, because the actual usage is higher than the known one."""
         return list(limits) if self.is_readable(ledger) else [replace(limit, metered=False) for limit in limits]
 
     def limits_of_herd(self, now: datetime) -> list[Limit]:

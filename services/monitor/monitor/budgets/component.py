@@ -7,7 +7,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from monitor.bucket_entries import BucketWatch
-from monitor.budgets.budget_state import Book
+from monitor.budgets.budget_state import BudgetState
 from monitor.budgets.enforcement import BudgetEnforcement
 from monitor.budgets.messages import BudgetMessages
 from monitor.budgets.request_handlers import BudgetRequestHandler
@@ -35,7 +35,7 @@ class BudgetComponent:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._book = Book(service.settings.budgets)
+        self._book = BudgetState(service.settings.budgets)
         self._ready = asyncio.Event()
         self._handler: BudgetRequestHandler
 
@@ -46,7 +46,7 @@ class BudgetComponent:
         self._service.background("budgets", self.run)
 
     async def with_spending(self, view: MonitorView) -> MonitorView:
-        """The view of a sandbox with what its task has used; without that while the ledger can't be read."""
+        """The view of a sandbox with the usage of its task, which is omitted while the ledger can't be read."""
         await self._ready.wait()
         if view.task is not None:
             with suppress(ContractError):
@@ -55,7 +55,7 @@ class BudgetComponent:
         return view
 
     async def reported(self, project: str) -> dict[str, list[BudgetLine]] | None:
-        """What a report has of budgets, by project; None if the ledgers can't be read at present."""
+        """The budgets section of a report, by project; None if the ledgers can't be read at present."""
         await self._ready.wait()
         with suppress(ContractError):
             return await self._handler.reported(project)

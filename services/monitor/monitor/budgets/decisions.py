@@ -1,4 +1,4 @@
-"""Which limits are reached, and what is to be done about that. Pure."""
+"""Which limits are reached, and which actions follow. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _WINDOWS: Final[tuple[tuple[BudgetWindow, int], ...]] = (("day", DAY_HOURS), ("m
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit, and what was used of it."""
+    """A limit and its usage."""
 
     scope: BudgetScope
     project: str | None
@@ -45,16 +45,16 @@ class Limit:
 
     @property
     def name(self) -> str:
-        """Its name within its ledger."""
+        """The name of the limit within its ledger."""
         return f"{self.window}.{self.kind}"
 
     def reaches(self, percent: int) -> bool:
-        """Whether this part of the limit is used."""
+        """Whether the usage has reached this fraction of the limit."""
         return self.limit is not None and self.used * 100 >= self.limit * percent
 
 
 def limits_of_task(ledger: TaskLedger, uses: Collection[SandboxUse], usual: BudgetLimits) -> Iterator[Limit]:
-    """The limits of a task: its own, else the usual ones, with what was granted."""
+    """The limits of a task: its own or else the defaults, plus its grants."""
     used = used_by(ledger)
     for kind in FIELDS:
         own = ledger.budget.of(kind) if ledger.budget else None
@@ -96,8 +96,9 @@ def is_metered(kind: BudgetKind, uses: Iterable[SandboxUse]) -> bool:
 def marked(marks: Mapping[str, Mark], limits: Iterable[Limit], now: datetime) -> Mapping[str, Mark]:
     """The marks by what is used now; the same object if nothing changes.
 
-    A mark is set once for a limit. It is removed when a limit that was raised, or a window that has moved on, is not
-    reached any more; so a later crossing is a new one. What is exceeded at once is not warned of.
+    A mark is set once for a limit. It is removed when the limit is no longer reached, because it was raised or its
+    window has moved; a later crossing sets a new mark. A limit that goes from below the warning to exceeded causes no
+    warning.
     """
     found: dict[str, Mark] = {}
     for limit in limits:
@@ -128,7 +129,7 @@ def exceeded_since(marks: Mapping[str, Mark]) -> datetime | None:
 
 
 def is_to_be_stopped(use: SandboxUse, since: datetime, grace: float, now: datetime) -> int | None:
-    """How often it was to be ended before, if it is to be ended now; else None."""
+    """How many times its end was requested before, if its end is due now; else None."""
     waited = (now - max(since, use.started_at)).total_seconds() - grace
     return int(waited / REPEAT_STOP) if waited >= 0 else None
 
@@ -140,7 +141,7 @@ def block_of(limits: Iterable[Limit]) -> str | None:
 
 
 def text_of(limit: Limit) -> str:
-    """A limit and what was used of it, in a sentence."""
+    """A limit and its usage, in a sentence."""
     who = {"herd": "the herd", "project": f"project {limit.project}", "task": "this task"}[limit.scope]
     window = "" if limit.window == "total" else f" of a {limit.window}"
     return (

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from monitor.bucket_entries import FAULTS, BucketWatch
 from monitor.budgets import decisions
 from monitor.budgets.amounts import SandboxUse, Used
-from monitor.budgets.budget_state import Book, Stored
+from monitor.budgets.budget_state import BudgetState, Stored
 from monitor.budgets.decisions import EXCEEDED, Limit
 from monitor.budgets.ledger import BLOCKS_KEY, Mark, ProjectLedger, TaskLedger, charged
 from monitor.budgets.messages import BudgetMessages
@@ -38,9 +38,9 @@ _MAX_BLOCKS: Final = 2000
 
 
 class BudgetEnforcement:
-    """One pass after the other, each over all live sandboxes and their projects."""
+    """Runs passes over all live sandboxes and their projects, one pass at a time."""
 
-    def __init__(self, bus: Bus, lease: Lease, book: Book, messages: BudgetMessages, meters: Meters) -> None:
+    def __init__(self, bus: Bus, lease: Lease, book: BudgetState, messages: BudgetMessages, meters: Meters) -> None:
         self._bus = bus
         self._lease = lease
         self._book = book
@@ -76,7 +76,7 @@ class BudgetEnforcement:
                     await asyncio.sleep(min(interval, 0.2))  # several changes are one pass
 
     async def work(self, now: datetime) -> None:
-        """One pass. Raises `LeaseLostError`, and `BusError`; the next pass makes up for what is left.
+        """One pass. Raises `LeaseLostError`, and `BusError`; the next pass does what this one did not complete.
 
         A ledger that can't be read is left out, so that the budgets of all others are enforced.
         """
@@ -99,7 +99,10 @@ class BudgetEnforcement:
         self._meters.set("sandherd_budget_entries_unreadable", float(len(self._reported)))
 
     async def _apart(self, work: Awaitable[ResultT], project: str) -> ResultT | None:
-        """Do a part of a pass: if it fails while the broker responds, the others are done, and it is done again."""
+        """Run one part of a pass.
+
+        If it fails while the broker responds, the other parts continue, and the next pass retries it.
+        """
         try:
             return await work
         except LeaseLostError:
@@ -192,7 +195,7 @@ class BudgetEnforcement:
         return stored
 
     async def _write_blocks(self, herd: list[Limit] | None, over: Mapping[str, list[Limit] | None]) -> None:
-        """Of what could not be checked, which is None, the block stays as it is."""
+        """None means that the limits could not be checked: the existing block is left unchanged."""
         before = self._book.blocks.value
         texts = {name: _block(limits, before.projects.get(name)) for name, limits in over.items()}
         found = [(name, text) for name, text in texts.items() if text is not None]
@@ -202,7 +205,7 @@ class BudgetEnforcement:
             self._book.blocks = Stored(blocks, revision)
 
     async def _write(self, key: str, value: BaseModel, over: int, ttl: str | None = None) -> int:
-        """Write over a revision, and return the new one. Raises `BusError`, also if another write was first."""
+        """Replace a revision, and return the new one. Raises `BusError`, also if another write came first."""
         self._lease.check()
         headers = {"Nats-Expected-Last-Subject-Sequence": str(over)} | ({"Nats-TTL": ttl} if ttl else {})
         document = value.model_dump_json(exclude_defaults=True).encode()
@@ -218,7 +221,7 @@ def _with_marks(ledger: ProjectLedger, marks: Mapping[str, Mark]) -> ProjectLedg
 
 
 def _has_ended(stored: Stored[TaskLedger] | None, uses: list[SandboxUse]) -> bool:
-    """Whether a sandbox has ended, and what it has used is not stored yet."""
+    """Whether a sandbox has ended before its usage was stored."""
     known = stored.value.sandboxes if stored else {}
     return any(use.state == "ended" and any(use.used.beyond(known.get(use.sandbox, _UNKNOWN))) for use in uses)
 

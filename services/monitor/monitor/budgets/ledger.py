@@ -1,8 +1,8 @@
-"""Ledgers of projects and tasks: what was used, what was granted, and which limits were reached. Pure.
+"""Ledgers of projects and tasks: usage, grants, and the limits that were reached. Pure.
 
-A sandbox's summary has totals. A project is charged the difference to what it was charged for that sandbox before, and
-only if that is more; so a repeated or older summary, and a restart, charge nothing twice. What a task has used is the
-sum of the greatest totals of its sandboxes.
+A sandbox's summary has totals. A project is charged the increase since the last charge for that sandbox, so that a
+repeated or older summary, or a restart, charges nothing twice. What a task has used is the sum of the greatest totals
+of its sandboxes.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -34,7 +34,8 @@ WALL_STEP: Final = 60
 class Charge(NamedTuple):
     """What was charged for a sandbox; `ended` is since when it is known to have ended, in seconds since 1970, or 0.
 
-    Not when its agent has ended: it may linger for days, and `closed_through` would pass others that are not charged.
+    The end of its agent is not enough: the sandbox may linger for days, and `closed_through` would pass other sandboxes
+    that are not charged yet.
     """
 
     used: Used
@@ -125,7 +126,10 @@ def charged(ledger: ProjectLedger, uses: Iterable[SandboxUse], now: datetime) ->
 
 
 def _is_worth_it(state: SummaryState, more: Used) -> bool:
-    """Whether a difference is charged now: not each second of wall time, as that would be a write each time."""
+    """Whether a difference is large enough to be charged now.
+
+    Charging each second of wall time would be too many writes.
+    """
     return any(more[:3]) or more.wall_time >= (WALL_STEP if state in ADVANCING else 1)
 
 
@@ -150,7 +154,7 @@ def _pruned(
 
 
 def closed_charges(charges: Mapping[str, Charge], now: datetime) -> frozenset[str]:
-    """The ended sandboxes for which it need not be stored any more what was charged."""
+    """The ended sandboxes whose charges need not be stored any more."""
     ended = sorted((charge.ended, name) for name, charge in charges.items() if charge.ended)
     limit = now.timestamp() - CHARGED_FOR
     excess = max(0, len(ended) - MAX_CHARGED)
@@ -179,7 +183,7 @@ def totals(ledgers: Iterable[ProjectLedger]) -> dict[int, Used]:
 def with_uses(
     ledger: TaskLedger, uses: Collection[SandboxUse], now: datetime, charges: Mapping[str, Charge] = _NO_CHARGES
 ) -> TaskLedger:
-    """The ledger with what the task's sandboxes have used by now: at least what their project was charged for them.
+    """The ledger with the current usage of the task's sandboxes: at least the amounts that their project was charged.
 
     Their totals never decrease, also if the monitor has lost events of them.
     """
@@ -201,7 +205,7 @@ def used_by(ledger: TaskLedger) -> Used:
 
 
 def with_grant(ledger: TaskLedger, name: str, more: BudgetLimits) -> TaskLedger:
-    """The ledger with a grant; the same object if it has that grant."""
+    """The ledger with a grant; the same object if it has that grant already."""
     if name in ledger.grants:
         return ledger
     amounts = Used(more.cost_micro_usd or 0, more.tokens or 0, more.turns or 0, more.wall_seconds or 0)

@@ -91,7 +91,7 @@ class BudgetMessages:
         await self._command(use, message, mark.at, limit.name, mark.limit)
 
     async def _event(self, data: MonitorEvent, id: UUID, at: datetime, about: Mapping[str, Any]) -> None:
-        """By a source of its own: it is the same event, with the same number, whichever replica publishes it again."""
+        """Publish an event by a separate source, so that a replica that repeats it uses the same number."""
         event: Envelope[MonitorEvent] = wrap(
             data,
             data.type,

@@ -1,11 +1,11 @@
-"""Answers requests about budgets, from the buckets: by any replica."""
+"""Answers requests about budgets from the buckets, in every replica."""
 
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final
 
 from monitor.bucket_entries import FAULTS, BucketWatch
-from monitor.budgets.budget_state import Book, Stored
+from monitor.budgets.budget_state import BudgetState, Stored
 from monitor.budgets.decisions import line_of
 from monitor.budgets.ledger import MAX_GRANTS, ProjectLedger, TaskLedger, task_key, with_grant
 from monitor.budgets.messages import BudgetMessages
@@ -24,7 +24,7 @@ _FAULTS: Final = (BusError, *FAULTS)
 class BudgetRequestHandler:
     """The handlers of requests about budgets. Raise `ContractError`."""
 
-    def __init__(self, bus: Bus, book: Book, watches: tuple[BucketWatch, ...], messages: BudgetMessages) -> None:
+    def __init__(self, bus: Bus, book: BudgetState, watches: tuple[BucketWatch, ...], messages: BudgetMessages) -> None:
         self._bus = bus
         self._book = book
         self._watches = watches
@@ -52,7 +52,7 @@ class BudgetRequestHandler:
         return BudgetList(budgets=limited)
 
     async def of_sandbox(self, project: str, task: str) -> list[BudgetLine]:
-        """What limits the sandboxes of a task: what the task has used of each kind, and the limits of its project."""
+        """The limits of the sandboxes of a task: the task's usage of each kind, and the limits of its project."""
         now = await self._catch_up()
         return self._of_task(project, task, now) + _limited(self._of_project(project, now))
 
@@ -99,7 +99,7 @@ class BudgetRequestHandler:
         return BudgetList(budgets=self._of_task(project, request.task, now))
 
     def _check_grant(self, before: TaskLedger, after: TaskLedger, request: GrantBudget) -> None:
-        """Raise `ContractError` for a grant too many, and for one of what the task has no limit of."""
+        """Raise `ContractError` for a grant above the maximum number, and for a kind that the task has no limit for."""
         unlimited = [one.kind for one in self._book.limits_of_task(before) if one.limit is None]
         kinds = [kind for kind in unlimited if request.more.of(kind)]
         if kinds:
@@ -143,14 +143,14 @@ class BudgetRequestHandler:
             raise ContractError(Code.UNAVAILABLE, text, remedy="upgrade the monitor: docs/budgets.md")
 
     async def _catch_up(self) -> datetime:
-        """Return the broker's time when all that is stored then was read."""
+        """Wait until everything that is stored now was read. Returns the broker's time of the request."""
         try:
             return max([await watch.catch_up() for watch in self._watches])
         except _FAULTS as error:
             raise _unavailable(repr(error)) from error
 
     async def _write(self, ledger: ProjectLedger | TaskLedger, over: int) -> bool:
-        """Whether it was written; not if another write was first, or the broker does not respond."""
+        """Whether it was written. False if another write came first, or the broker does not respond."""
         headers = {"Nats-Expected-Last-Subject-Sequence": str(over)}
         document = ledger.model_dump_json(exclude_defaults=True).encode()
         try:

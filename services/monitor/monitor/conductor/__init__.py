@@ -1,1 +1,1 @@
-"""The Conductor: sees which live sandboxes of a project hinder each other. It reads summaries, not agents' events."""
+"""The Conductor: finds live sandboxes of a project that hinder each other. It reads summaries, not agents' events."""

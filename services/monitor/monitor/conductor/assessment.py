@@ -26,7 +26,7 @@ def assessed(ledger: Ledger, members: Iterable[Member], now: datetime) -> Report
 
 
 def report_waits(ledger: Ledger, now_reported: Reported) -> float | None:
-    """For how many seconds the next report has to wait; None if the last one still holds."""
+    """Seconds until the next report may be published; None if the last report is still correct."""
     last = ledger.reported
     if last is None:
         return 0.0 if now_reported.reasons else None
@@ -53,7 +53,7 @@ def reported(ledger: Ledger, report: Reported) -> Ledger:
 
 
 def recommendations(ledger: Ledger) -> list[str]:
-    """What a user can do about open findings, for each kind one line."""
+    """What a user can do about open findings: one line for each kind."""
     findings = [finding for finding in ledger.findings if finding.open]
     duplicates = sorted({one.sandbox for one in findings if one.kind == "duplicate"})
     severe = sorted({one.sandbox for one in findings if one.severity in SEVERE})

@@ -1,4 +1,4 @@
-"""What the spawner's events say of branches: conflicts of trial merges, and which paths a merge brought into a base.
+"""Facts about branches from the spawner's events: conflicts of trial merges, and paths that a merge changed in a base.
 
 Pure. These events are few, and not of agents.
 """
@@ -22,9 +22,9 @@ from sandherd.contracts.events.branch import (
 )
 
 MAX_BRANCHES: Final = 5000
-"""Of more branches, those that were not created or saved for the longest time are dropped."""
+"""Maximum number of branches; beyond it, those whose creation or last save is the oldest are dropped."""
 MAX_MERGES: Final = 20
-"""Maximum number of merges into a base that are compared, the last ones."""
+"""Maximum number of merges into a base that are compared: the most recent ones."""
 BranchKey = tuple[str, str, str]
 """The project, the repository and the branch."""
 
@@ -57,7 +57,7 @@ class Branches:
         self._named_by: dict[BranchKey, set[str]] = {}
 
     def fold(self, project: str, data: EventData, at: datetime) -> set[BranchKey]:
-        """Fold in an event. Returns the branches whose sandboxes may have other findings now."""
+        """Fold in an event. Returns the branches whose sandboxes' findings may have changed."""
         repository = repository_key(data.repository) if isinstance(data, BranchEvent) else None
         if repository is None or not isinstance(data, BranchEvent):
             return set()
@@ -108,7 +108,7 @@ class Branches:
         return {key, base}
 
     def merges_into(self, base: BranchKey) -> tuple[Merge, ...]:
-        """The last merges into a base."""
+        """The most recent merges into a base."""
         return self._merges_by_base.get(base, ())
 
     def conflicts_of(self, key: BranchKey) -> Iterator[tuple[str, frozenset[str]]]:

@@ -2,8 +2,8 @@
 
     coherence = 1 - sum over live sandboxes of min(1, weight of its worst open finding) / number of live sandboxes
 
-Each sandbox counts with the worst finding that it is in, so several files of one pair count as one. It is 1 without
-findings, and without a live sandbox. A finding can only lower it.
+Each sandbox counts with its worst finding, so several files of one pair count as one. The coherence is 1 without
+findings or without a live sandbox. A finding can only lower it.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,8 +13,8 @@ from monitor.conductor.ledger import FindingRecord
 from sandherd.counted import counted
 
 WEIGHTS: Final = {"file": 0.2, "lines": 0.5, "merge": 1.0, "duplicate": 0.8, "dependency": 0.3}
-"""How much of a sandbox's work a finding puts into question. A duplicate counts for the later sandbox only: the work of
-the first is needed. A conflict counts for both, because either may have to be done again."""
+"""The fraction of a sandbox's work that may have to be repeated because of a finding. A duplicate counts for the later
+sandbox only: the work of the first is needed. A conflict counts for both, because either may have to be done again."""
 COHERENT: Final = 0.8
 CONFLICTED: Final = 0.5
 _MAX_REASONS: Final = 10

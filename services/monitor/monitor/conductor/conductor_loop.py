@@ -47,7 +47,7 @@ _log: Final = logs.get("conductor")
 
 
 class Conductor:
-    """One tenure of the lease: reads everything once, then what changes, until another replica has the lease."""
+    """One tenure of the lease: reads everything once, then follows changes, until another replica has the lease."""
 
     def __init__(self, bus: Bus, lease: Lease, policy: Policy, outbox: Outbox, meters: Meters) -> None:
         self._bus = bus
@@ -64,7 +64,7 @@ class Conductor:
         self._branches = Branches()
         self._ledgers: dict[str, Ledger] = {}
         self._touched: dict[str, set[str]] = {}
-        """The sandboxes whose findings may be others now, by project."""
+        """The sandboxes whose findings may have changed, by project."""
         self._unread: dict[Key, SandboxSummary | None] = {}
         """Summaries that were read and are not in the index yet."""
         self._waiting: set[str] = set()
@@ -88,7 +88,7 @@ class Conductor:
             self._meters.hide(*GAUGES)
 
     async def _retried(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do this, again while the broker does not respond. What was read until then is not lost."""
+        """Run `work`, and retry it while the broker does not respond. What was read so far is not lost."""
         while True:
             self._lease.check()
             try:
@@ -138,7 +138,7 @@ class Conductor:
                     self._touch(self._affected_by(branch))
 
     async def _put_unread(self) -> None:
-        """Put the summaries that were read into the index. Those of sandboxes that have ended need no context."""
+        """Add the summaries that were read to the index. Summaries of ended sandboxes need no context."""
         live = [one for one in self._unread.values() if one is not None and one.state != "ended"]
         contexts = await self._contexts.of({(one.project, one.task) for one in live if one.task is not None})
         for key, summary in self._unread.items():
@@ -194,7 +194,7 @@ class Conductor:
         return record is not None and record.state is SandboxState.RUNNING
 
     def _with_report(self, ledger: Ledger, project: str, now: datetime) -> tuple[Ledger, bool]:
-        """The ledger with a report if one is due, and whether one is due later."""
+        """The ledger with a report if one is due now, and whether one becomes due later."""
         report = assessment.assessed(ledger, self._index.of_project(project), now)
         wait = assessment.report_waits(ledger, report)
         if wait == 0:

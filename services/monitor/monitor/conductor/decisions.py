@@ -32,12 +32,12 @@ from sandherd.contracts.states import NotificationKind
 
 SENDER: Final = CONDUCTOR
 MESSAGE_EXPIRES: Final = 300
-"""How long a message waits for its agent, in seconds; later it would no longer relate to what the agent does."""
+"""How long a message waits for its agent, in seconds. A later message would be about work that the agent has left."""
 SEVERE: Final = frozenset({"lines", "merge"})
 MAX_EVENTS: Final = 100
 """Maximum number of events of one decision, so that the ledger with its outbox fits into a message of the broker."""
 MAX_ANNOUNCEMENTS: Final = 25
-"""Maximum number of pairs that are informed by one decision; the others are by the next one."""
+"""Maximum number of pairs that one decision informs; the next decision informs the others."""
 _RANK: Final = {"merge": 0, "lines": 1, "file": 2}
 
 
@@ -50,9 +50,9 @@ def is_severe(finding: FindingRecord) -> bool:
 
 
 def reconciled(ledger: Ledger, touched: Collection[str], scene: Scene, now: datetime) -> Ledger:
-    """The ledger with the findings that hold now, for the sandboxes that may have others than before.
+    """The ledger with the current findings of the sandboxes whose findings may have changed.
 
-    With `MAX_EVENTS` in the outbox there may be more of them: call it again once these are published.
+    If the outbox then has `MAX_EVENTS` events, there may be more: call this again when they are published.
     """
     findings = {one.key: one for one in ledger.findings}
     open_keys = {one.key for one in ledger.findings if one.open}
@@ -96,7 +96,7 @@ def _evidence(touched: Iterable[str], scene: Scene, open_keys: Collection[Eviden
 
 
 def _after(before: FindingRecord | None, evidence: Evidence, scene: Scene, now: datetime) -> FindingRecord | None:
-    """The finding that is to be published; None if it was."""
+    """The finding if it has to be published; None if it was published."""
     if before is None:
         names = (evidence.sandbox, evidence.other)
         tasks = {name: member.task for name in names if (member := scene.member(name)) is not None}
@@ -142,10 +142,10 @@ class Announcement:
 def announcements_due(
     ledger: Ledger, scene: Scene, now: datetime, cooldown: float, *, pauses: bool
 ) -> Iterator[Announcement]:
-    """Whom to inform now, the most severe first: of each pair both at once, and each at most once per cool-down.
+    """The agents to inform now, the most severe findings first.
 
-    Of a paused, finished or ending sandbox neither agent is informed before it continues. With `pauses`, those that
-    are to be paused are not informed first.
+    Both agents of a pair are informed together, each at most once per cool-down, and none while either sandbox is
+    paused, finished or ending. With `pauses`, a sandbox that is to be paused is not informed before.
     """
     recent = {name for name, at in ledger.informed.items() if (now - at).total_seconds() < cooldown}
     groups: dict[tuple[str, ...], list[FindingRecord]] = {}

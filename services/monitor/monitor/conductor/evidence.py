@@ -1,4 +1,4 @@
-"""What holds of a member at present: conflicts, duplicates, and changes underneath it. Pure.
+"""Evidence about a member at present: conflicts, duplicates, and changes of what it depends on. Pure.
 
 Each piece of evidence is about the later of two sandboxes. False positives that are avoided: files that are ignored by
 the setting, edits with equal content, lines that are only moved apart, tasks that are meant to be alike. How rarely a
@@ -18,7 +18,8 @@ from sandherd.contracts.records import Edit
 
 Kind = Literal["conflict", "duplicate", "dependency"]
 NEAR: Final = 3
-"""Lines that are at most so far apart overlap: the context of a hunk, within which git's merge finds a conflict."""
+"""Maximum distance of lines that count as overlapping: the context of a hunk, within which git's merge finds a
+conflict."""
 MAX_PATHS: Final = 20
 """Maximum paths of a pair with a conflict of branches, and of a dependency."""
 _RANK: Final[dict[ConflictSeverity, int]] = {"file": 0, "lines": 1, "merge": 2}
@@ -50,7 +51,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One project: its members are in an index of all, and so are its branches."""
+    """The members and branches of one project, as a view of the indexes of all projects."""
 
     project: str
     index: HerdIndex
@@ -67,7 +68,10 @@ def is_more_severe(one: ConflictSeverity | None, other: ConflictSeverity | None)
 
 
 def evidence_of(member: Member, scene: Scene, open_keys: Collection[EvidenceKey]) -> dict[EvidenceKey, Evidence]:
-    """All evidence with this member, as the earlier or the later one. `open_keys` are of findings that hold so far."""
+    """All evidence that involves this member, as the earlier or the later sandbox.
+
+    `open_keys`: the keys of open findings.
+    """
     found: dict[EvidenceKey, Evidence] = {}
     if not member.live:
         return found
@@ -124,7 +128,7 @@ def overlapping(one: Edit, other: Edit) -> tuple[tuple[int, int], tuple[int, int
 
 
 def _merge_conflicts(member: Member, scene: Scene) -> Iterator[Evidence]:
-    """Conflicts that trial merges of the spawner found, so those of highest certainty."""
+    """Conflicts that the spawner's trial merges found; these are the most certain ones."""
     if member.repository is None or member.branch is None:
         return
     for branch, paths in scene.branches.conflicts_of((member.project, member.repository, member.branch)):
@@ -146,7 +150,7 @@ def _duplicates(member: Member, index: HerdIndex, open_keys: Collection[Evidence
 
 
 def _dependencies(member: Member, scene: Scene) -> Iterator[Evidence]:
-    """What has changed underneath a member: tasks, and its base."""
+    """Changes of what a member depends on: tasks, and its base."""
     for task in sorted(member.context.builds_on):
         providers = scene.index.of_task(member.project, task)
         yield from _changed(member, task, "task", {path for one in providers for path in _edited_since(one, member)})

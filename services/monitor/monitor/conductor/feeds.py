@@ -1,4 +1,4 @@
-"""What the Conductor reads: summaries that have changed, events of branches, and what tasks were submitted with."""
+"""The Conductor's input: changed summaries, events of branches, and the submitted specifications of tasks."""
 
 import asyncio
 from collections import OrderedDict
@@ -41,7 +41,7 @@ _log: Final = logs.get("conductor")
 
 
 class SummaryFeed:
-    """The summaries, from the first on; each change once. It reads what has changed and nothing else."""
+    """Reads all summaries once, then each change of one."""
 
     def __init__(self, bus: Bus) -> None:
         self._reader = BucketReader(bus, SandboxSummary.bucket)
@@ -138,7 +138,7 @@ def _branch_event(stored: StoredMessage) -> ReadBranchEvent | None:
 
 
 class TaskContexts:
-    """What tasks were submitted with, read once for each task."""
+    """The specifications with which tasks were submitted, read once for each task."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -147,7 +147,7 @@ class TaskContexts:
     async def of(self, tasks: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], TaskContext]:
         """The contexts of tasks, by project and name. Raises nats-py's errors.
 
-        Of a task without its event, which may have expired, the context is empty.
+        If the event of a task has expired, its context is empty.
         """
         missing = sorted(set(tasks) - self._known.keys())
         for start in range(0, len(missing), _AT_ONCE):

@@ -1,7 +1,7 @@
 """Which paths of edited files are compared, and which may be shown to another agent. Pure.
 
-A path is chosen by a sandbox, so it is hostile. What is compared is a plain relative path; what another agent gets to
-read has a small set of characters, without spaces, so that a name can't be read as an instruction.
+A path is chosen by a sandbox, so it is hostile. Only plain relative paths are compared. A path that another agent gets
+to read has a small set of characters, without spaces, so that it can't be read as an instruction.
 """
 
 import re
@@ -34,7 +34,7 @@ def quoted(path: str) -> str | None:
 
 
 class IgnoredFiles:
-    """Files whose edits are no conflict, by patterns as those of a shell, in which `*` also matches a slash.
+    """Files whose edits are never a conflict, by shell patterns in which `*` also matches a slash.
 
     A pattern without a slash is compared with each part of a path, one with a slash with the entire path.
     """

@@ -13,14 +13,15 @@ from monitor.conductor.similarity import CANDIDATE, text_similarity
 from monitor.facts import Key
 
 MAX_EDITORS: Final = 20
-"""Of more editors of a file, the first ones are compared with each other: it is a file that every task edits."""
+"""Maximum number of editors of a file that are compared with each other, the first ones: above it, every task edits the
+file."""
 MAX_ALIKE: Final = 200
-"""A shingle of more titles is no reason to compare them: they are of one template."""
+"""A shingle that more titles than this have is ignored: those titles come from one template."""
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 class Postings(Generic[KeyT]):
-    """The members that have something, by what it is, in the order in which they got it."""
+    """An inverted index: the members by a key that they have, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._members: dict[KeyT, dict[Key, None]] = {}
@@ -38,7 +39,7 @@ class Postings(Generic[KeyT]):
                 del self._members[what]
 
     def of(self, what: KeyT) -> dict[Key, None]:
-        """The members that have it."""
+        """The members with this key."""
         return self._members.get(what, {})
 
 
@@ -59,7 +60,7 @@ class HerdIndex:
         self._alike: dict[Key, dict[Key, float]] = {}
 
     def replace(self, key: Key, member: Member | None) -> set[Key]:
-        """Set or remove a member. Returns the members whose findings may be others now."""
+        """Set or remove a member. Returns the members whose findings may have changed."""
         before = self.members.get(key)
         affected = {key, *self._builders_on(before), *self._builders_on(member)}
         if before is not None and (member is None or not _same_place(before, member)):
@@ -74,7 +75,7 @@ class HerdIndex:
         return affected
 
     def _builders_on(self, member: Member | None) -> dict[Key, None]:
-        """The members that build on the task or the branch of this one."""
+        """The members that depend on the task or the branch of this one."""
         if member is None:
             return {}
         found = dict(self._builders.of((member.project, member.task)))
@@ -106,7 +107,7 @@ class HerdIndex:
             self._by_shingle.add((member.group, shingle), member.key)
 
     def _find_alike(self, member: Member) -> dict[Key, float]:
-        """The members with a similar title. It is done once for a title, as titles don't change."""
+        """The members with a similar title. Computed once for a title, because titles don't change."""
         found: dict[Key, float] = {}
         candidates: set[Key] = set()
         for shingle in member.title.shingles:
@@ -177,7 +178,7 @@ class HerdIndex:
 
 
 def _same_place(one: Member, other: Member) -> bool:
-    """Whether two states of a member are found by the same keys, but for their files."""
+    """Whether two states of a member have the same index keys, except for their files."""
     return (one.group, one.branch, one.task, one.title, one.context) == (
         other.group,
         other.branch,

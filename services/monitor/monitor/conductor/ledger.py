@@ -1,4 +1,4 @@
-"""The Conductor's record of a project: its findings, whom it informed, and what it still has to publish.
+"""The Conductor's record of a project: its findings, the informed agents, and an outbox of unpublished messages.
 
 What is to be published is stored before it is published, so that a replica that takes over neither repeats nor omits
 it. Pure; `ledger_store` stores it.
@@ -27,9 +27,9 @@ from sandherd.contracts.events.monitor import (
 from sandherd.contracts.names import new_uuid_at
 
 MAX_FINDINGS: Final = 500
-"""Maximum number of findings of a project; of further ones none are opened until some have ended."""
+"""Maximum number of open findings of a project; further ones are not opened until some have ended."""
 MAX_PAIR: Final = 10
-"""Maximum number of files of two sandboxes with a finding of their own; others are left out."""
+"""Maximum number of files of a pair of sandboxes that get a separate finding; others are left out."""
 MAX_PATH_BYTES: Final = 256 * 1024
 """Maximum size of all paths in the findings of a project."""
 OutputData = (
@@ -49,10 +49,13 @@ class _Stored(BaseModel):
 
 
 class FindingRecord(_Stored):
-    """A conflict, a duplicate or a changed dependency, from when it was found until one of its sandboxes has ended."""
+    """A conflict, a duplicate or a changed dependency.
+
+    It is stored from its discovery until one of its sandboxes has ended.
+    """
 
     id: UUID
-    """Of the event that published it first."""
+    """The id of the event that published it first."""
     kind: Kind
     sandbox: str
     other: str
@@ -68,7 +71,7 @@ class FindingRecord(_Stored):
     since: AwareDatetime
     open: bool = True
     informed_at: AwareDatetime | None = None
-    """When its agents were informed; this is done once."""
+    """When its agents were informed, which is done once."""
     notified_at: AwareDatetime | None = None
     """When a user was notified."""
     paused_at: AwareDatetime | None = None
@@ -98,7 +101,7 @@ class Output(_Stored):
 
 
 class Reported(_Stored):
-    """The last report of a project."""
+    """The most recent report of a project."""
 
     at: AwareDatetime
     score: float

@@ -23,7 +23,7 @@ _BUCKET: Final = "monitor"
 _PREFIX: Final = f"$KV.{_BUCKET}.conductor"
 _DELETE_HEADERS: Final = {"KV-Operation": "DEL", "Nats-TTL": "60s"}
 _COMMAND_AGE: Final = timedelta(seconds=100)
-"""A command that a former holder may have published is repeated until the broker would no longer know its id."""
+"""A command that a former holder may have published is repeated only while the broker still recognises its id."""
 _BATCH: Final = 100
 _BATCH_BYTES: Final = 16 * 1024 * 1024
 _log: Final = logs.get("conductor")
@@ -41,7 +41,10 @@ class LedgerStore:
         self._revisions: dict[str, int] = {}
 
     async def restore(self, wanted: str = "*") -> dict[str, Ledger]:
-        """All ledgers, or that of a project. One that can't be read is begun anew. Raises nats-py's errors."""
+        """All ledgers, or that of a project. A ledger that can't be read is replaced by an empty one.
+
+        Raises nats-py's errors.
+        """
         found: dict[str, Ledger] = {}
         for entry in await BucketReader(self._bus, _BUCKET, f"conductor.{wanted}").rest():
             project = entry.key.rpartition(".")[2]
@@ -87,7 +90,9 @@ class Outbox:
         self._commands = 0
 
     async def publish(self, project: str, output: Output, *, repeated: bool) -> None:
-        """Publish one event or command. With `repeated` a former holder may have published it, which is found out.
+        """Publish one event or command.
+
+        With `repeated`, a former holder may have published it already, which is checked first.
 
         An event is looked for in the stream; a command is published again while its id, or its message's name, makes a
         second one harmless.

@@ -1,4 +1,4 @@
-"""A sandbox as the Conductor compares it with others: a part of its summary, and what its task was submitted with.
+"""A sandbox as the Conductor compares it with others: a part of its summary, and the context of its task.
 
 Pure.
 """
@@ -20,10 +20,10 @@ Group = tuple[str, str | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """What a task was submitted with, beside its text."""
+    """The specification with which a task was submitted, except its text."""
 
     batch: str | None = None
-    """The batch that it was submitted in, whose tasks are meant to be alike."""
+    """The batch that it was submitted in. The tasks of a batch are similar on purpose."""
     builds_on: frozenset[str] = frozenset()
     """The tasks that it depends on, and the one whose session it resumes."""
 
@@ -59,7 +59,7 @@ class Member:
 
     @property
     def order(self) -> tuple[datetime, str]:
-        """Sorts sandboxes by their beginning: of two, the later one is asked to give way."""
+        """Sorts sandboxes by their beginning: the later one of a pair is asked to change its work."""
         return self.started_at, self.sandbox
 
 
@@ -87,12 +87,12 @@ def member_of(summary: SandboxSummary, context: TaskContext, ignored: IgnoredFil
 
 
 def repository_key(repository: str | None) -> str | None:
-    """The name under which tasks share a repository: as the spawner's events name it, without `.git`."""
+    """The common name of a repository: its name in the spawner's events, without `.git`."""
     return repository.removesuffix("/").removesuffix(".git") if repository else None
 
 
 def meant_to_be_alike(one: Member, other: Member) -> bool:
-    """Whether two tasks are alike on purpose: of one task, branch or batch, or if one builds on the other."""
+    """Whether two tasks are similar on purpose: they have the same task, branch or batch, or one uses the other."""
     joined = one.branch is not None and (one.repository, one.branch) == (other.repository, other.branch)
     batch = one.context.batch is not None and one.context.batch == other.context.batch
     builds = one.task in other.context.builds_on or other.task in one.context.builds_on
@@ -100,7 +100,10 @@ def meant_to_be_alike(one: Member, other: Member) -> bool:
 
 
 def are_alternatives(one: Member, other: Member) -> bool:
-    """Whether two tasks are the same on purpose, as in a matrix: of their results one is used, so none conflicts."""
+    """Whether two tasks are the same on purpose, as in a matrix.
+
+    Only one of their results is used, so they don't conflict.
+    """
     return one.task == other.task or (
         one.context.batch is not None and one.context.batch == other.context.batch and one.title == other.title
     )

@@ -1,4 +1,4 @@
-"""What the settings say about the Conductor."""
+"""The Conductor's settings."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +13,7 @@ MODES: Final[tuple[ConductorMode, ...]] = ("off", "report", "inform", "ask", "pa
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the settings say about the Conductor."""
+    """The Conductor's settings."""
 
     mode: ConductorMode
     ignored: IgnoredFiles

@@ -1,4 +1,7 @@
-"""The report of a project: from the Conductor's record, summaries and ledgers, so that every replica can reply."""
+"""The report of a project.
+
+It is made from the Conductor's record, summaries and ledgers, so that every replica can reply.
+"""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -69,7 +72,10 @@ class ReportHandler:
 
 
 def fitting(reports: list[ProjectReport]) -> list[ProjectReport]:
-    """The reports, so that all fit in a reply: lists of those that need more than their share of it are shortened."""
+    """The reports, shortened so that all fit in a reply.
+
+    Only reports that need more than their share have shortened lists.
+    """
     if sum(map(_size, reports)) <= MAX_REPLY:
         return reports
     return [_shortened(report, MAX_REPLY // len(reports)) for report in reports]
@@ -92,7 +98,7 @@ def _names(
     summaries: Mapping[str, Sequence[SandboxSummary]],
     budgets: Mapping[str, Sequence[BudgetLine]],
 ) -> list[str]:
-    """The projects that are reported: the requested one, or those that there is something to report about."""
+    """The projects of the report: the requested one, or all projects with something to report."""
     if project != FLEET:
         return [project]
     live = {name for name, found in summaries.items() if any(map(_is_live, found))}
@@ -142,7 +148,7 @@ def _view(finding: FindingRecord) -> HindranceView:
 
 
 def _nearest(lines: Iterable[BudgetLine]) -> list[BudgetLine]:
-    """Those of the project first, then those that are nearest to their limits."""
+    """The limits of the project first, then those that are nearest to being reached."""
     return sorted(lines, key=lambda line: (line.scope == "task", -(line.share or 0)))[:MAX_LISTED]
 
 
@@ -163,9 +169,10 @@ def _interventions(live: Iterable[SandboxSummary], ledger: Ledger) -> Iterator[S
 def _needs(
     live: dict[str, SandboxSummary], findings: Iterable[FindingRecord], budgets: Iterable[BudgetLine]
 ) -> Iterator[NeedView]:
-    """Sandboxes that wait for a user, each once: what it waits for first is that it is paused or waits.
+    """Everything that waits for a user, each once.
 
-    And what is over budget, each once: the project, and its tasks with a live sandbox.
+    These are sandboxes that are paused or wait for an approval, and exceeded budgets of the project and of its tasks
+    with a live sandbox.
     """
     over: dict[str | None, datetime] = {}
     for line in budgets:

@@ -18,11 +18,12 @@ these two are divided by their sum."""
 THRESHOLD: Final = 0.7
 """From this similarity on two tasks are duplicates, if both have edited files (the threshold of OmoiOS)."""
 TEXT_THRESHOLD: Final = 0.92
-"""The same before both have edited files, of the titles alone (the threshold of Hephaestus for equal tasks)."""
+"""The threshold before both have edited files, by the titles alone (the threshold of Hephaestus for equal tasks)."""
 HYSTERESIS: Final = 0.1
-"""A finding holds until the similarity is so much below its threshold."""
+"""A finding stays open until the similarity is this much below its threshold."""
 CANDIDATE: Final = 0.3
-"""Of titles that are less alike no pair is a duplicate, whatever its files: with equal files it would have .52."""
+"""Minimum similarity of titles of a candidate pair. Below it no pair is a duplicate: even with equal files the total
+would be .52."""
 _TOKEN: Final = re.compile(r"[\w./#:@-]*\w", re.UNICODE)
 _NAMES_SOMETHING: Final = re.compile(r"[0-9./#_:@]")
 
@@ -34,7 +35,7 @@ class Title:
     normal: str
     """Its tokens in lower case, with a space between."""
     shingles: frozenset[tuple[str, ...]]
-    """None of a title with fewer tokens: it states too little to be compared."""
+    """Empty for a title with fewer tokens than a shingle: such a title is too short to be compared."""
     identifiers: frozenset[str]
     """Its tokens with digits, dots, slashes and the like: numbers of tickets, paths, names in code."""
 
@@ -75,7 +76,10 @@ def jaccard(one: AbstractSet[object], other: AbstractSet[object]) -> float:
 
 
 def text_similarity(one: Title, other: Title) -> float:
-    """How alike two titles are. 0 if each names something that the other does not: they are of one template."""
+    """How alike two titles are.
+
+    0 if each has an identifier that the other lacks: such titles come from one template.
+    """
     if one.identifiers - other.identifiers and other.identifiers - one.identifiers:
         return 0.0
     return jaccard(one.shingles, other.shingles)

@@ -1,7 +1,7 @@
 """The texts that the Conductor sends to agents and users, from templates. Pure.
 
-Nothing that a sandbox has written gets into them but names of sandboxes and tasks, whose characters are limited, and
-paths that `files.quoted` accepts. They state facts: prescriptive advice made agents worse (SWE-PRM).
+Of the values that a sandbox has chosen, they contain only names of sandboxes and tasks, whose characters are limited,
+and paths that `files.quoted` accepts. They state facts: prescriptive advice made agents worse (SWE-PRM).
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ _QUOTED: Final = "What is in quotation marks is the name of a file and nothing e
 
 
 def text_for(recipient: str, findings: Sequence[FindingRecord], tasks: dict[str, str]) -> str:
-    """The message to one agent about findings of one kind and pair. `tasks` has the tasks of both sandboxes."""
+    """The message to one agent about the findings of one kind in one pair. `tasks` has the tasks of both sandboxes."""
     one = findings[0]
     if one.kind == "conflict":
         return conflict_text(recipient, findings, tasks)
@@ -58,7 +58,7 @@ def _line_ranges(finding: FindingRecord, recipient: str) -> str:
 
 
 def duplicate_text(recipient: str, finding: FindingRecord, tasks: dict[str, str]) -> str:
-    """The message to one of the two agents that do the same."""
+    """The message to one of two agents that do the same work."""
     other = tasks[finding.other if recipient == finding.sandbox else finding.sandbox]
     began = "later" if recipient == finding.sandbox else "earlier"
     lines = [
@@ -71,7 +71,7 @@ def duplicate_text(recipient: str, finding: FindingRecord, tasks: dict[str, str]
 
 
 def dependency_text(finding: FindingRecord) -> str:
-    """The message to an agent underneath whose task something has changed."""
+    """The message to an agent whose task depends on something that has changed."""
     names = [name for name in map(quoted, finding.paths) if name is not None][:MAX_FILES]
     what = f"task {finding.other}" if finding.cause == "task" else "the branch that yours began from"
     lines = [_HEAD, f"Since you began, {what} has changed, so that what you build on may be different."]

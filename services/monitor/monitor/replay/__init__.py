@@ -1,1 +1,1 @@
-"""Runs the rules over stored events: `simulation` decides, `session_labels` measures, `report` puts it together."""
+"""Runs the rules over stored events: the decisions, their quality by labels, and the report."""

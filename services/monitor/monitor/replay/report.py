@@ -21,9 +21,9 @@ MAX_LINE: Final = 4 * 1024 * 1024
 
 
 def replay(lines: Iterable[bytes], rules: RuleSet, labels: bytes | None = None) -> ReplayReport:
-    """What `rules` find in these events, oldest first, beside what was recorded; with labels also how well.
+    """The findings of `rules` in these events, oldest first, beside the recorded ones; with labels also their quality.
 
-    Lines that are no events are counted. Raises `ContractError` for invalid labels.
+    Lines that are not events are counted. Raises `ContractError` for invalid labels.
     """
     simulation, unreadable = Simulation(rules), 0
     turns: dict[tuple[str, int], int] = {}

@@ -1,4 +1,7 @@
-"""Labels of recorded sessions, and how well the rules find what they say. The format: tests/recordings/README.md."""
+"""Labels of recorded sessions, and how well the findings of rules agree with them.
+
+The format: tests/recordings/README.md.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,17 +15,17 @@ from sandherd.contracts.replay import ReplayedFinding, ReplayQuality, RuleQualit
 
 
 class SessionLabel(BaseModel):
-    """What is known of a session: the rules that have to find something, and those that may."""
+    """The label of a session: the rules that have to find something, and the rules that may."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     sandbox: str
     expect: list[str] = []
-    """The rules at fault. Empty: the session is healthy, and no rule may find anything."""
+    """The rules that have to find something. Empty: the session is healthy, and no rule may find anything."""
     may: list[str] = []
-    """Rules whose findings are neither required nor false: they see a part of the same trouble."""
+    """Rules whose findings are neither required nor false: they find a part of the same problem."""
     from_sequence: Annotated[int, Field(ge=0)] = 0
-    """The number, in its source, of the event from which it is at fault."""
+    """The number, in its source, of the event with which the problem begins."""
 
 
 class SessionLabels(BaseModel):
@@ -35,7 +38,7 @@ class SessionLabels(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Onset:
-    """The turn of a session in which the labelled trouble begins."""
+    """The turn of a session in which the labelled problem begins."""
 
     sandbox: str
     turn: int
@@ -62,7 +65,7 @@ def _invalid(message: str) -> ContractError:
 
 
 def quality(labels: SessionLabels, findings: Sequence[ReplayedFinding], onsets: Mapping[str, int]) -> ReplayQuality:
-    """Recall, false alarms and delay by rule. `onsets`: the turn of each session's first event at fault."""
+    """Recall, false alarms and delay by rule. `onsets`: the turn of each session in which its problem begins."""
     found: dict[str, dict[str, ReplayedFinding]] = {}
     for one in findings:
         found.setdefault(one.sandbox, {}).setdefault(one.rule, one)

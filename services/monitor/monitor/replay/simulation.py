@@ -1,8 +1,9 @@
 """The monitor's decisions over stored events, without a broker and without effects. Pure and deterministic.
 
-Each event is folded as the watch folds it, and every rule is evaluated after each, and for the silence before it: the
-result depends on the events and the rules only, not on how they are batched. What the recorded monitor decided is not
-folded in, as other rules decide otherwise; it is listed beside. What users requested of it, as to mute a rule, is.
+Each event is folded as the watch folds it. Every rule is evaluated after each event, and for the silence before it, so
+the result depends on the events and the rules only, not on how they are batched. Decisions of the recorded monitor are
+listed, but not folded in, because other rules decide otherwise. Requests of users to it, such as muting a rule, are
+folded in.
 """
 
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,7 @@ _MAX_DECISIONS: Final = 8
 _RUNTIME: Final = "replay"
 _ALWAYS: Final = timedelta(days=3650)
 _OF_USERS: Final = (MonitorRuleMuted, MonitorRuleUnmuted)
-"""What the recorded monitor published because a user had requested it: no decision of its own."""
+"""Events that the recorded monitor published because a user had requested it, not by its own decision."""
 
 
 @dataclass
@@ -68,7 +69,7 @@ class Simulation:
 
     @property
     def sandboxes(self) -> set[Key]:
-        """Those that had an event of their own."""
+        """The sandboxes that have published an event."""
         return set(self._live)
 
     def feed(self, seen: ObservedEvent) -> int:
@@ -111,7 +112,7 @@ class Simulation:
             self._live[key] = state.changed(found=ActedFinding(finding.rule, now, 1, None))
 
     def _guardian(self, key: Key, now: datetime) -> None:
-        """List what the rules of agents' behaviour find, whether or not anything follows from it."""
+        """List the findings of guardian rules, whether or not an action follows."""
         for active in self.rules.guardian:
             state = self._live[key]
             try:
@@ -201,7 +202,7 @@ class Simulation:
             self._own(key, SandboxStopping(runtime=_RUNTIME, reason=steering.rule), now)
 
     def _own(self, key: Key, data: EventData, now: datetime) -> None:
-        """Fold in an event that only the replay has."""
+        """Fold in an event that the replay itself has produced."""
         state = self._live[key]
         seen = ObservedEvent(*key, data.type, self.count, now, data, _IDS.derive(now, *key, data.type, self.count))
         self._live[key] = step(state, seen, self.rules)
@@ -209,7 +210,7 @@ class Simulation:
     # --- what was recorded -------------------------------------------------------------------------------------
 
     def _record(self, seen: ObservedEvent) -> None:
-        """List what the recorded monitor published."""
+        """List the decisions that the recorded monitor published."""
         data, state = seen.data, self._live.get((seen.project, seen.entity))
         turn = state.turn if state is not None else 0
         where: dict[str, Any] = {"project": seen.project, "sandbox": seen.entity, "at": seen.at, "turn": turn}

@@ -1,1 +1,1 @@
-"""The rules of the monitor, a module each. `registry` finds them; `rule` has what they are made of."""
+"""The rules of the monitor, one module for each. `registry` finds them; `rule` defines their interface."""

@@ -24,9 +24,9 @@ _EXEMPT: Final = re.compile(r"(?:[ \t]*(?:[|#>+]|[-*•][ \t]|\d{1,3}[.)][ \t]|[
 """Begins lines of tables, headings, lists, quotations, rulers and indented code."""
 _END: Final = re.compile(r"[.!?…]\s+")
 _REMEMBERED: Final = 3
-"""Minimum repetitions that are remembered, and of the threshold."""
+"""Minimum number of repetitions that are remembered; also the minimum of the threshold."""
 _LETTERS: Final = 5
-"""Minimum number of different characters of a block: a row of signs is none."""
+"""Minimum number of different characters of a block, so that a line of dashes is not one."""
 
 
 class ChantingThresholds(Thresholds):
@@ -64,7 +64,7 @@ class Chanting(GuardianRule[Chant, ChantingThresholds]):
     )
 
     def fold(self, part: Chant, observation: Observation, _facts: Facts) -> Chant:
-        """That of the last text only."""
+        """The repetition in the last text only."""
         event = observation.event
         assert isinstance(event.data, AgentMessage | AgentThinking)
         count = repetitions(event.data.content)
@@ -73,7 +73,7 @@ class Chanting(GuardianRule[Chant, ChantingThresholds]):
         return Chant(count, event.at, event.number, (event.id,) if event.id else ())
 
     def pattern(self, part: Chant) -> Pattern | None:
-        """The repetition, however short."""
+        """The repetition, even below the threshold."""
         if part.since is None:
             return None
         summary = f"one text, {part.count} times within a message"
@@ -91,7 +91,7 @@ class Chanting(GuardianRule[Chant, ChantingThresholds]):
         )
 
     def is_repeated(self, key: str, part: Chant, observation: Observation) -> bool | None:  # noqa: ARG002  # one key
-        """Another text is the pattern if it is a chant, too."""
+        """Another text shows the pattern if it is a chant, too."""
         return None if observation.event.data is None else part.count > 0
 
     def ignored_after(self, thresholds: ChantingThresholds) -> int:  # noqa: ARG002  # one more text is enough

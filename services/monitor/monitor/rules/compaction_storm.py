@@ -18,7 +18,7 @@ from sandherd.contracts.events.tools import AgentFileEdited
 _KNOWN: Final = 64
 """How many calls are remembered."""
 _SHARE: Final = 3
-"""At least one call of this number has to be a repeated one."""
+"""At least one in this many calls has to be a repetition."""
 
 
 class CompactionStormThresholds(Thresholds):
@@ -86,7 +86,7 @@ class CompactionStorm(GuardianRule[Compactions, CompactionStormThresholds]):
         )
 
     def pattern(self, part: Compactions) -> Pattern | None:
-        """The compactions, however few."""
+        """The compactions, even below the threshold."""
         if part.since is None:
             return None
         summary = f"{part.count} compactions without an edit; {part.repeats} of {part.calls} calls were repeated"
@@ -95,7 +95,7 @@ class CompactionStorm(GuardianRule[Compactions, CompactionStormThresholds]):
     def evaluate(
         self, part: Compactions, _facts: Facts, _now: datetime, thresholds: CompactionStormThresholds
     ) -> Pattern | None:
-        """The compactions, if they are enough and calls are repeated."""
+        """The compactions, if there are enough and calls are repeated."""
         if part.count < thresholds.compactions or part.repeats < thresholds.repeats:
             return None
         return self.pattern(part) if part.repeats * _SHARE >= part.calls else None
@@ -109,7 +109,7 @@ class CompactionStorm(GuardianRule[Compactions, CompactionStormThresholds]):
         )
 
     def is_repeated(self, key: str, part: Compactions, observation: Observation) -> bool | None:  # noqa: ARG002  # one key
-        """Another compaction is the pattern; an edit ends it."""
+        """Another compaction shows the pattern; an edit ends it."""
         if part.count == 0:
             return False
         return True if part.last == observation.event.number else None

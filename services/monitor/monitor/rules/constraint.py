@@ -49,7 +49,7 @@ class StartedCall:
 
 @dataclass(frozen=True, slots=True)
 class Violations:
-    """What the agent must not do, and what of it it has done."""
+    """The agent's constraints, and its violations of them."""
 
     constraints: Constraints | None = None
     work_tree: str = ""
@@ -63,7 +63,8 @@ class Violations:
     began: int = 0
     """The stream sequence of the last violation."""
     calls: int = _RECENT
-    """Other calls that have ended since the last violation was found, or as many as make it old."""
+    """Number of other calls that have ended since the last violation was found, at most the number after which it is
+    ignored."""
     evidence: tuple[UUID, ...] = ()
 
 
@@ -90,7 +91,7 @@ class Constraint(GuardianRule[Violations, ConstraintThresholds]):
     )
 
     def fold(self, part: Violations, observation: Observation, facts: Facts) -> Violations:
-        """One more violation, or what is needed to know one."""
+        """Count a violation, or update what is needed to recognise one."""
         event = observation.event
         if observation.call is not None:
             return _ended(part, observation.call)
@@ -131,7 +132,7 @@ class Constraint(GuardianRule[Violations, ConstraintThresholds]):
         )
 
     def is_repeated(self, key: str, part: Violations, observation: Observation) -> bool | None:
-        """Another violation of the same constraint is the pattern; other calls are not."""
+        """Another violation of the same constraint shows the pattern; other calls do not."""
         if part.count and part.began == observation.event.number:
             return part.constraint == key or None
         return None if observation.call is None else False
@@ -201,7 +202,7 @@ def _with_violation(part: Violations, found: Violation, number: int, at: datetim
 
 
 def _in_work_tree(part: Violations, path: str | None) -> Violations:
-    """Where its work tree is, as its worker states it: no worker can state that all is in it."""
+    """The path of its work tree, as its worker states it; `/` is not accepted, as every path would be in it."""
     if path is None or len(path) > _MAX_WORK_TREE or not re.fullmatch(r"(?:/(?!\.\.?(?:/|$))[^/\x00-\x1f]+)+", path):
         return part
     return replace(part, work_tree=path)

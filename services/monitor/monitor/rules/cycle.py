@@ -45,7 +45,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How many calls in a row equal the one as many calls before as a series has."""
+    """How many calls in a row equal the call one series length before."""
 
     length: int = 0
     began: int = 0
@@ -63,14 +63,14 @@ class Track:
     edits: int = 0
     pairs: tuple[Pair, ...] = ()
     runs: tuple[Run, ...] = _NO_RUNS
-    """For each number of calls of a series."""
+    """The run for each length of a series."""
     evidence: tuple[UUID, ...] = ()
     """Event ids of the last calls that equal one before, newest last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tracks:
-    """Those of the last agents that called something, the newest last."""
+    """The tracks of the last agents that called a tool, the newest last."""
 
     tracks: tuple[Track, ...] = ()
 
@@ -85,7 +85,7 @@ class Series:
 
     @property
     def count(self) -> int:
-        """How often it is there, completely."""
+        """How many complete repetitions there are."""
         return self.run.length // self.length + 1
 
     @property
@@ -165,7 +165,7 @@ class Cycle(GuardianRule[Tracks, CycleThresholds]):
         )
 
     def is_repeated(self, key: str, part: Tracks, observation: Observation) -> bool | None:
-        """The last call of the same series again is the pattern; it is gone with the first call that differs."""
+        """The last call of the same series shows the pattern; the first call that differs ends it."""
         call = observation.call
         if call is None or not call.is_executed:
             return None
@@ -207,7 +207,7 @@ def _continued(run: Run, before: Pair, pair: Pair, began: int) -> Run:
 
 
 def _series(part: Tracks) -> Iterator[Series]:
-    """The series that are there at least twice, of each agent the shortest one."""
+    """The series that occur at least twice; for each agent the shortest one."""
     for track in part.tracks:
         if not track.evidence:
             continue

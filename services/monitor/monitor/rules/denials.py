@@ -60,7 +60,7 @@ class Denials(GuardianRule[Denied, DenialThresholds]):
     )
 
     def fold(self, part: Denied, observation: Observation, facts: Facts) -> Denied:
-        """One more denied call, or one that was executed, which ends the row."""
+        """Count a denied call; an executed one ends the row."""
         call = observation.call
         if call is None or call.outcome in {"refused", "cancelled", "outage"}:
             return part
@@ -79,7 +79,7 @@ class Denials(GuardianRule[Denied, DenialThresholds]):
         )
 
     def pattern(self, part: Denied) -> Pattern | None:
-        """The denied calls in a row, however few."""
+        """The denied calls in a row, even below the threshold."""
         return self._pattern(part, part.consecutive)
 
     def _pattern(self, part: Denied, count: int) -> Pattern | None:
@@ -105,7 +105,7 @@ class Denials(GuardianRule[Denied, DenialThresholds]):
         )
 
     def is_repeated(self, _key: str, part: Denied, observation: Observation) -> bool | None:
-        """A denied call is the pattern; one that is executed is not."""
+        """A denied call shows the pattern; an executed one does not."""
         call = observation.call
         if call is None or call.outcome in {"refused", "cancelled", "outage"}:
             return None

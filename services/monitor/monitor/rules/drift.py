@@ -1,4 +1,4 @@
-"""The agent works on something else than what it was asked for. Only a model can find that."""
+"""The agent works on something else than its task. Only a model can find that."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,10 +13,10 @@ from monitor.rules.rule import MAX_EVIDENCE, Documentation, GuardianRule, Patter
 
 
 class DriftThresholds(Thresholds):
-    """When a model is asked."""
+    """When a model is queried."""
 
     calls: Annotated[int, Unit("calls"), Field(ge=5)] = 60
-    """Ended calls of an episode after which the model is asked whether the agent still works on its task."""
+    """Ended calls of an episode after which the model assesses whether the agent still works on its task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Drift(GuardianRule[Work, DriftThresholds]):
-    """The agent has worked for long, and a model finds that it no longer works on what it was asked for."""
+    """The agent has worked for a long time, and a model finds that it no longer works on its task."""
 
     name = "drift"
     order = 195
@@ -73,7 +73,7 @@ class Drift(GuardianRule[Work, DriftThresholds]):
         return self.pattern(part) if part.count >= thresholds.calls else None
 
     def steering_text(self, _part: Work) -> str:
-        """What to compare."""
+        """The request to compare the work with the task."""
         return (
             "Your last calls do not seem to be about your task. Read the task and the user's messages once more, and "
             "compare them with what you are doing. Undo what was not asked for, and continue with the task; if you "
@@ -81,7 +81,7 @@ class Drift(GuardianRule[Work, DriftThresholds]):
         )
 
     def is_repeated(self, _key: str, _part: Work, observation: Observation) -> bool | None:
-        """What the agent does after it is not known without the model: each call counts as other work."""
+        """Only the model can find what the agent does after the message, so each call counts as other work."""
         return None if observation.call is None else False
 
     def ignored_after(self, thresholds: DriftThresholds) -> int:

@@ -25,14 +25,14 @@ _LINES: Final = 48
 _DIFF_LINES: Final = 400
 _PATH: Final = 120
 _RETURN: Final = 3
-"""As many reworked edits a return to an earlier content is worth."""
+"""A return to an earlier content counts as this many reworked edits."""
 _EVIDENCE: Final = 6
 _CUT: Final = re.compile(r"[;&|\n]+")
 _READS: Final = re.compile(
     r"\s*(?:sudo |time |then |do |\()*(?:cat|ls|head|tail|less|grep|rg|ag|sed|awk|find|wc|cd|pwd|echo|tree|diff|stat"
     r"|file|git|which|true|export|sleep|mkdir|cp|mv|rm|touch|chmod|printf|nl|cut|sort|uniq|fi|done|else)\b|\s*$"
 )
-"""Commands that show or move files: they try out no change."""
+"""Commands that show or move files, which is no trial of a change."""
 
 
 class EditThrashThresholds(Thresholds):
@@ -53,7 +53,7 @@ class EditedFile:
     """The mark of its path."""
     contents: str = ""
     transitions: str = ""
-    """Of one content to the next."""
+    """Pairs of a content and the next one."""
     lines: str = ""
     reworked: int = 0
     """Edits without a check that replace lines of an earlier edit, and the first of them."""
@@ -76,7 +76,7 @@ class EditedFiles:
     path: str = ""
     last: EditedFile = field(default_factory=EditedFile)
     restores: bool = False
-    """Whether the last call restores files: changes until the next one are no edits."""
+    """Whether the last call restores files: changes until the next call don't count as edits."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class EditThrash(GuardianRule[EditedFiles, EditThrashThresholds]):
         return _with_edit(part, observation.event, data)
 
     def pattern(self, part: EditedFiles) -> Pattern | None:
-        """The edits of the last file, however few."""
+        """The edits of the last file, even below the threshold."""
         last = part.last
         if last.since is None:
             return None
@@ -123,7 +123,7 @@ class EditThrash(GuardianRule[EditedFiles, EditThrashThresholds]):
     def evaluate(
         self, part: EditedFiles, _facts: Facts, _now: datetime, thresholds: EditThrashThresholds
     ) -> Pattern | None:
-        """The edits of the last file, if they are enough."""
+        """The edits of the last file, if there are enough."""
         return self.pattern(part) if part.last.count >= thresholds.edits else None
 
     def steering_text(self, part: EditedFiles) -> str:
@@ -135,7 +135,7 @@ class EditThrash(GuardianRule[EditedFiles, EditThrashThresholds]):
         )
 
     def is_repeated(self, key: str, part: EditedFiles, observation: Observation) -> bool | None:
-        """Another edit of that file that reworks it is the pattern; a check is not."""
+        """Another edit that reworks that file shows the pattern; a check does not."""
         if part.last.name == key and part.last.count == 0:
             return False
         is_edit = isinstance(observation.event.data, AgentFileEdited) and part.last.name == key

@@ -20,13 +20,15 @@ _MAX_IDS: Final = 4
 _OUTAGE_LASTS: Final = 10
 """Maximum calls after an outage in which errors may be its results."""
 _SUSPENDED_BY_EACH: Final = 3
-"""As many for each call that it prevented: the text of one command may look like an outage."""
+"""Number of calls to ignore for each call that an outage prevented: the text of a single command may look like an
+outage."""
 _SHELL: Final = re.compile(r"bash|shell|terminal|exec|command|cmd|run", re.IGNORECASE)
 """Tools that run commands: one command that succeeds does not show that another one has become possible."""
 _FIXES: Final = 3
-"""Number of repetitions that do not count, of the same call after an edit: each may have been meant to help."""
+"""Number of repetitions of the same call after an edit that do not count: each may have been an attempt to fix the
+error."""
 _LESS: Final = 5
-"""How many unbroken errors count less than those of one cause, by the default thresholds."""
+"""How many more unbroken errors than errors of one cause are required, by the default thresholds."""
 _ANY: Final = "any"
 """The key of the pattern of unbroken errors."""
 
@@ -68,7 +70,7 @@ class Cause:
 
     @property
     def times(self) -> int:
-        """How many count."""
+        """The number of errors that count."""
         return self.count - min(self.fixes, _FIXES)
 
 
@@ -133,7 +135,7 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
     )
 
     def fold(self, part: Errors, observation: Observation, facts: Facts) -> Errors:
-        """One more error, or a call without one."""
+        """Count an error, or a call without one."""
         call = observation.call
         if call is None or (call.error is None and call.outcome != "outage" and part is _NEW):
             return part
@@ -168,7 +170,7 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         return Pattern(self.name, _ANY, streak.began_at, streak.began, count, summary, streak.evidence)
 
     def evaluate(self, part: Errors, _facts: Facts, _now: datetime, thresholds: ErrorThresholds) -> Pattern | None:
-        """The cause of most errors, if they are a streak; not while there is an outage."""
+        """The cause of most errors, if they are a streak; None during an outage."""
         if (not part.causes and not part.streak.count) or part.is_outage:
             return None
         cause, unbroken = _top(part), thresholds.errors + part.streak.count - thresholds.unbroken
@@ -190,7 +192,7 @@ class ErrorStreak(GuardianRule[Errors, ErrorThresholds]):
         )
 
     def is_repeated(self, key: str, part: Errors, observation: Observation) -> bool | None:
-        """An error of the same cause is the pattern; it is gone after more calls than were between two of them."""
+        """An error of the same cause shows the pattern; it has stopped after more calls than were between two."""
         call = observation.call
         if call is None or not call.is_executed:
             return None

@@ -46,9 +46,9 @@ class Batch:
     is_complete: bool = False
     """Whether none of its calls is in flight."""
     before: tuple[str, ...] = ()
-    """The same of the one before."""
+    """Digests of the calls of the batch before."""
     count: int = 0
-    """How many in a row were like the one before."""
+    """How many batches in a row were like the one before."""
     since: int = 0
     """The stream sequence of the first of them, and its time."""
     since_at: datetime | None = None
@@ -60,7 +60,7 @@ class Batch:
 
     @property
     def times(self) -> int:
-        """How many in a row are equal, with this one; 0 if it is incomplete, or only one call."""
+        """How many batches in a row are equal, including this one; 0 if it is incomplete, or has one call."""
         return self.count + 1 if self.is_complete and len(self.calls) > 1 and self.calls == self.before else 0
 
     @property
@@ -71,7 +71,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Those of the last agents that called something, the newest last."""
+    """The batches of the last agents that called a tool, the newest last."""
 
     batches: tuple[Batch, ...] = ()
 
@@ -137,7 +137,7 @@ class FanOut(GuardianRule[Batches, FanOutThresholds]):
         )
 
     def is_repeated(self, key: str, part: Batches, observation: Observation) -> bool | None:
-        """The same set again, once it is complete, is the pattern; a complete set that differs is not."""
+        """The same set shows the pattern once it is complete; a complete set that differs does not."""
         call = observation.call
         if call is None or not call.is_executed:
             return None

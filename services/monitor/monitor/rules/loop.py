@@ -53,7 +53,7 @@ class Loop(GuardianRule[Rows, LoopThresholds]):
     )
 
     def fold(self, part: Rows, observation: Observation, facts: Facts) -> Rows:
-        """One more equal call, or a new row."""
+        """Count an equal call, or add a row."""
         call = observation.call
         if call is None or not call.is_executed:
             return part
@@ -93,7 +93,7 @@ class Loop(GuardianRule[Rows, LoopThresholds]):
         )
 
     def is_repeated(self, key: str, part: Rows, observation: Observation) -> bool | None:
-        """The same call with the same result is the pattern; it is gone after more other calls than were between."""
+        """The same call with the same result shows the pattern; it has stopped after more calls than between two."""
         return is_again(part, key, observation.call)
 
     def ignored_after(self, thresholds: LoopThresholds) -> int:

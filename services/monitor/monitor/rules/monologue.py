@@ -21,7 +21,8 @@ from sandherd.contracts.events.tools import (
 )
 
 _APART: Final = 2.0
-"""Seconds between two texts from which on they are two messages: the texts of one response follow each other."""
+"""Texts that are at least this many seconds apart are two messages; the texts of one response follow each other
+faster."""
 _ACTS: Final = (AgentToolUse, AgentSubagentInvoked, AgentSkillInvoked, AgentWaiting, AgentApprovalRequested)
 _ANSWERED: Final = frozenset({"task", "resume", "user", "agent"})
 """The origins of turns in which a text is an answer."""
@@ -72,7 +73,7 @@ class Monologue(GuardianRule[Speech, MonologueThresholds]):
     )
 
     def fold(self, part: Speech, observation: Observation, _facts: Facts) -> Speech:
-        """One more message, or a new beginning."""
+        """Count a message, or start again."""
         data = observation.event.data
         if isinstance(data, AgentMessage):
             return _with_message(part, observation.event, data)
@@ -84,14 +85,14 @@ class Monologue(GuardianRule[Speech, MonologueThresholds]):
         return part if part.last_at is None else replace(part, last_at=None)
 
     def pattern(self, part: Speech) -> Pattern | None:
-        """The messages, however few."""
+        """The messages, even below the threshold."""
         if part.since is None:
             return None
         summary = f"{part.count} messages without a call between"
         return Pattern(self.name, "messages", part.since, part.began, part.count, summary, part.evidence)
 
     def evaluate(self, part: Speech, facts: Facts, _now: datetime, thresholds: MonologueThresholds) -> Pattern | None:
-        """The messages, if they are enough, and no approval is open."""
+        """The messages, if there are enough, and no approval is open."""
         if part.count < thresholds.messages or facts.finished_at is not None:
             return None
         return None if any(call.waits for call in facts.in_flight.values()) else self.pattern(part)
@@ -105,7 +106,7 @@ class Monologue(GuardianRule[Speech, MonologueThresholds]):
         )
 
     def is_repeated(self, key: str, part: Speech, observation: Observation) -> bool | None:  # noqa: ARG002  # one key
-        """Another message is the pattern; a call is not."""
+        """Another message shows the pattern; a call does not."""
         if observation.call is not None or isinstance(observation.event.data, _ACTS):
             return False
         return True if part.last == observation.event.number else None

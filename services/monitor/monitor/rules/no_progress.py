@@ -16,14 +16,14 @@ from sandherd.contracts.events.monitor import MonitorInterventionDecided
 from sandherd.contracts.events.tools import AgentFileEdited
 
 WINDOW: Final = 26
-"""The last calls of which the share of new ones counts."""
+"""The number of recent calls over which the share of new calls is computed."""
 _KNOWN: Final = 96
 """How many calls with their results are remembered."""
 _MAX_MARKS: Final = 8
 _POLL_SECONDS: Final = 30.0
-"""A repeated call that comes so long after the one before is a poll."""
+"""A repeated call that comes at least this many seconds after the one before is a poll."""
 _NO_CHANGE: Final = frozenset({"research", "review"})
-"""The kinds of work that need no change."""
+"""The kinds of work that change no files."""
 
 
 class NoProgressThresholds(Thresholds):
@@ -37,7 +37,7 @@ class NoProgressThresholds(Thresholds):
 
 @dataclass(frozen=True, slots=True)
 class CallProgress:
-    """What the agent has called since the last progress, and what of it was new."""
+    """The agent's calls since the last progress, and which of them were new."""
 
     responses: int = 0
     since: datetime | None = None
@@ -47,12 +47,12 @@ class CallProgress:
     known: str = ""
     """The marks of calls with their results."""
     batch: int = 0
-    """That of the last call: calls of one response have the same."""
+    """The batch of the last call: all calls of one response have the same batch."""
     passed: str = ""
     """The marks of checks that have passed since the last edit."""
     last_at: datetime | None = None
     nudged: bool = False
-    """Whether the agent had a message about it in this episode."""
+    """Whether the agent got a message about it in this episode."""
     evidence: tuple[UUID, ...] = ()
 
 
@@ -77,7 +77,7 @@ class NoProgress(GuardianRule[CallProgress, NoProgressThresholds]):
     )
 
     def fold(self, part: CallProgress, observation: Observation, _facts: Facts) -> CallProgress:
-        """One more response, progress, or the message about it."""
+        """Count a response, progress, or the message about it."""
         data = observation.event.data
         if observation.call is not None:
             return _with_call(part, observation.call)
@@ -87,7 +87,7 @@ class NoProgress(GuardianRule[CallProgress, NoProgressThresholds]):
         return replace(part, nudged=True) if mine else part
 
     def pattern(self, part: CallProgress) -> Pattern | None:
-        """The responses since the last progress, however few."""
+        """The responses since the last progress, even below the threshold."""
         if part.since is None:
             return None
         summary = (
@@ -99,7 +99,7 @@ class NoProgress(GuardianRule[CallProgress, NoProgressThresholds]):
     def evaluate(
         self, part: CallProgress, facts: Facts, _now: datetime, thresholds: NoProgressThresholds
     ) -> Pattern | None:
-        """The responses, if they are many and few of their calls were new."""
+        """The responses, if there are enough and few of their calls were new."""
         if part.nudged or part.responses < thresholds.responses or facts.task_kind in _NO_CHANGE:
             return None
         is_repetitive = part.window.count("n") * WINDOW <= thresholds.new_calls * len(part.window)
@@ -114,7 +114,7 @@ class NoProgress(GuardianRule[CallProgress, NoProgressThresholds]):
         )
 
     def is_repeated(self, key: str, part: CallProgress, observation: Observation) -> bool | None:  # noqa: ARG002  # one key
-        """CallProgress ends the pattern; so does a new call."""
+        """Progress ends the pattern; so does a new call."""
         if observation.call is None:
             return False if part.responses == 0 else None
         return part.responses > 0 and not part.window.endswith("n")

@@ -40,7 +40,7 @@ class RepeatVaried(GuardianRule[Rows, VariedThresholds]):
     )
 
     def fold(self, part: Rows, observation: Observation, facts: Facts) -> Rows:
-        """One more equal call with another result, or a new row. Polls have no row."""
+        """Count an equal call with another result, or add a row. Polls have no row."""
         call = observation.call
         if call is None or not call.is_executed:
             return part
@@ -75,7 +75,7 @@ class RepeatVaried(GuardianRule[Rows, VariedThresholds]):
         )
 
     def is_repeated(self, key: str, part: Rows, observation: Observation) -> bool | None:
-        """The same call is the pattern; it is gone after more other calls than were between."""
+        """The same call shows the pattern; it has stopped after more other calls than were between two."""
         return is_again(part, key, observation.call)
 
     def ignored_after(self, thresholds: VariedThresholds) -> int:

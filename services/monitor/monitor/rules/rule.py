@@ -30,7 +30,7 @@ MAX_EVIDENCE: Final = 16
 class Thresholds(BaseModel):
     """The thresholds of a rule: numbers with a default and bounds.
 
-    Each has a `Unit`, a docstring with its meaning, and, if a setting of its own sets it, `SettingReference`.
+    Each has a `Unit`, a docstring with its meaning, and a `SettingReference` if a separate setting sets it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
@@ -45,7 +45,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class SettingReference:
-    """The setting that a threshold is set by, and how many of the threshold's unit one of the setting's is."""
+    """The setting of a threshold, and the factor from the setting's unit to the threshold's unit."""
 
     name: str
     factor: int = 1
@@ -91,11 +91,11 @@ class Pattern:
     evidence: tuple[UUID, ...] = ()
     """Ids of its last events, newest last."""
     of: str = ""
-    """The rule that recognises it again, if that is another one."""
+    """The rule that recognises it again, if that is a different rule."""
 
 
 class Rule(ABC, Generic[PartT, ThresholdsT]):
-    """A rule. What is the same for every sandbox is in its class."""
+    """A rule. Its class has everything that is the same for all sandboxes."""
 
     name: ClassVar[str]
     """Its name in events, labels and settings, and that of its module."""
@@ -130,7 +130,8 @@ class HousekeepingRule(Rule[PartT, ThresholdsT]):
 
     kind = "housekeeping"
     from_silence: ClassVar[bool] = True
-    """Whether it concludes from missing events. After a start of the monitor it waits until they would be there."""
+    """Whether it concludes from missing events. After a start of the monitor, such a rule waits until those events
+    would have arrived."""
     requires_task: ClassVar[bool] = True
     """Whether a sandbox without a task is left to its user."""
 
@@ -165,9 +166,11 @@ class GuardianRule(Rule[PartT, ThresholdsT]):
     soft: ClassVar[bool] = False
     """Whether its pattern is only a suspicion, which a model may drop."""
     requires_assessor: ClassVar[bool] = False
-    """Whether its pattern proves nothing without a model's verdict: without a model the rule is not evaluated."""
+    """Whether its pattern means nothing without a model's verdict. If no model is configured, the rule is not
+    evaluated."""
     across_episodes: ClassVar[bool] = False
-    """Whether its part outlives a message of a user, which begins a new episode with a new part otherwise."""
+    """Whether its part is preserved when a message of a user begins a new episode. Otherwise the episode begins with a
+    new part."""
 
     @abstractmethod
     def pattern(self, part: PartT) -> Pattern | None:
@@ -197,12 +200,12 @@ class GuardianRule(Rule[PartT, ThresholdsT]):
     def is_repeated(self, key: str, part: PartT, observation: Observation) -> bool | None:
         """Whether an observation after the delivery of a message shows the pattern with this key; None: neither.
 
-        `part` has the observation already. The message is obeyed if the pattern is not there.
+        `part` includes the observation already. The message counts as obeyed if the pattern does not occur.
         """
 
     @abstractmethod
     def ignored_after(self, thresholds: ThresholdsT) -> int:
-        """How often the pattern has to be there after the delivery until the message counts as ignored."""
+        """How often the pattern has to occur after the delivery until the message counts as ignored."""
 
 
 AnyRule = Rule[Any, Any]

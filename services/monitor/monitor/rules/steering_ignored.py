@@ -30,7 +30,7 @@ class Ignored:
     pattern: str = ""
     text: str = ""
     correlation: str = ""
-    """Of the one whose outcome is not known yet; empty if it is."""
+    """The correlation of the intervention whose outcome is not known yet; empty if there is none."""
     count: int = 0
     since: datetime | None = None
     began: int = 0
@@ -43,7 +43,7 @@ class Ignored:
 class SteeringIgnored(GuardianRule[Ignored, SteeringIgnoredThresholds]):
     """The same pattern as often as its rule requires, after the agent received the message: the next step follows.
 
-    Which one that is, is decided by the ladder of the rule that found the pattern.
+    The ladder of the rule that found the pattern defines the next step.
     """
 
     name = "steering_ignored"
@@ -99,7 +99,7 @@ class SteeringIgnored(GuardianRule[Ignored, SteeringIgnoredThresholds]):
     def steering_text(self, part: Ignored) -> str:
         """The earlier message, and that it still applies."""
         return (
-            "You have received this message, and continue all the same. Stop what it describes now, and do something "
+            "You have received this message, and continue nevertheless. Stop what it describes now, and do something "
             "else; if nothing else is left, end the task and state what prevents it. The message was: " + part.text
         )
 

@@ -46,7 +46,7 @@ class Stuck(HousekeepingRule[None, StuckThresholds]):
 
 
 def _since(call: Call, facts: Facts) -> datetime:
-    """Since when nothing is known of a call: a sub-agent shows by what it does that it is not stuck."""
+    """The time of the last sign of a call: the calls of a sub-agent show that the call that started it is not stuck."""
     worked_at = facts.last_work_at if call.delegated else None
     return call.begun_at if worked_at is None else max(call.begun_at, worked_at)
 

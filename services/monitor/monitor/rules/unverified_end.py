@@ -16,7 +16,8 @@ from sandherd.contracts.events.agent import AgentCompleted
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolUse
 
 _SCAN_SECONDS: Final = 1.5
-"""How long after its end a check may still have seen a change that is published now: changes are collected first."""
+"""How long after the end of a check a change is published that the check may have seen: changes are collected before
+they are published."""
 
 
 class UnverifiedEndThresholds(Thresholds):
@@ -35,7 +36,7 @@ class Unverified:
     began: int = 0
     checked_at: datetime | None = None
     program: bool = False
-    """Whether a change was made while a whole program ran, which is the agent: its calls are not known."""
+    """Whether a change was made while a program ran that is the whole agent, whose calls are not known."""
     restores: bool = False
     """Whether the last call restores files: changes until the next one are no edits."""
     ended: bool = False

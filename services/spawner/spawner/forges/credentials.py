@@ -113,6 +113,6 @@ class ForgeCredentials:
         self.tokens = tokens
 
     async def git_credential(self, repository: ForgeRepository) -> Credential:
-        """What git sends to the host, and to no other one; read it anew for each command. Raises `ForgeError`."""
+        """The credential that git sends to this host only; read it again for each command. Raises `ForgeError`."""
         token = await self.tokens.token(repository)
         return Credential(self.host.origin, _GIT_USERS[self.host.kind], token.value)

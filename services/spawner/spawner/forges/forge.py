@@ -157,7 +157,7 @@ class MergeMethod(StrEnum):
 
 
 class MergeResult(StrEnum):
-    """What became of a request to merge."""
+    """The outcome of a request to merge."""
 
     MERGED = "merged"
     QUEUED = "queued"

@@ -93,7 +93,7 @@ class HttpClient:
 
 
 def _proxy(url: str) -> str | None:
-    """The machine's proxy, as git has it. aiohttp's own search for one also reads credentials from netrc(5)."""
+    """The machine's proxy, by the rules of git. aiohttp's own search for one also reads credentials from netrc(5)."""
     parts = urlsplit(url)
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 

@@ -73,13 +73,13 @@ def denied(branch: BranchRecord, sandbox: str, reason: str) -> BranchRefused:
 
 @dataclass(frozen=True)
 class PushResult:
-    """What became of a push. `problem`: why the forge does not have it; None: it has."""
+    """The outcome of a push. `problem`: why the forge does not have the commits; None: it has."""
 
     problem: str | None = None
 
 
 def result_of(branch: BranchRecord, commits: ReceivedCommits) -> PushResult | None:
-    """What became of the commits that were received by a push; None: it is not known yet."""
+    """The outcome for the commits that were received by a push; None: it is not known yet."""
     if commits in branch.received:
         return None
     if commits.commit not in (branch.commit, branch.unsigned):

@@ -38,7 +38,7 @@ from spawner.repositories.record import BranchRecord
 from spawner.sandboxes.git_proxy_access import ProxyTokens
 
 if TYPE_CHECKING:
-    from spawner.git_proxy.fetches import FetchForwarder
+    from spawner.git_proxy.fetch_forwarder import FetchForwarder
 
 _MIB: Final = 1024 * 1024
 _MAX_REQUEST: Final = 8 * 1024 * 1024
@@ -211,7 +211,7 @@ async def serve_proxy(bus: Bus, live: LiveState, settings: Settings, hosts: Repo
     if settings.git_proxy_url is None:
         await asyncio.Event().wait()
     # Their HTTP client takes long to load.
-    from spawner.git_proxy.fetches import FetchForwarder
+    from spawner.git_proxy.fetch_forwarder import FetchForwarder
     from spawner.repositories.lfs_server import new_session
 
     max_bytes = settings.max_repository_mb * _MIB

@@ -78,7 +78,7 @@ class PullRequestWorkflow:
         await run_until_first(self._tick(), self._queue.run())
 
     async def _tick(self) -> None:
-        """Request what is due; whenever the lease is acquired, find that anew: a step ends without it, unrepeated."""
+        """Request the steps that are due. All are determined again whenever the lease is acquired."""
         fence = None
         while True:
             await self._lease.wait_held()
@@ -224,7 +224,7 @@ class PullRequestWorkflow:
 
 
 def _code(error: ForgeError | GitError) -> str:
-    """The fault as events have it."""
+    """The fault, as events state it."""
     return (ForgeFault.NOT_FOUND if error.fault is ForgeFault.NOT_SEEN else error.fault).value
 
 

@@ -170,7 +170,7 @@ class Index(Generic[RecordT, ViewT]):
         self._moved.set()
 
     def _receive(self, entry: KeyValue.Entry) -> None:
-        """Apply a change from the watch, unless a write of ours to the same record is under way."""
+        """Apply a change from the watch, unless this process is writing the same record."""
         if entry.key in self._writing:
             self._deferred[entry.key] = entry
         else:

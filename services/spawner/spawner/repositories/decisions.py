@@ -306,8 +306,8 @@ def moved_remotely(record: BranchRecord, at: str, now: datetime) -> BranchRecord
 def deleted_remotely(record: BranchRecord, pushed: str, now: datetime, *, merged: bool) -> BranchRecord:
     """The branch whose remote branch, last at `pushed`, was deleted; the same if it was pushed by now.
 
-    It is pushed anew if what was pushed is `merged`, if the pull request is open or merged, as forges delete its branch
-    then, or if a user requests the push: after one that was refused, or of the commit that was pushed.
+    It is pushed again if the pushed commits are `merged`, if the pull request is open or merged, as forges delete its
+    branch then, or if a user requests the push: after one that was refused, or of the commit that was pushed.
     """
     if record.pushed != pushed:
         return record

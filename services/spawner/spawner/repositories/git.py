@@ -248,7 +248,7 @@ _OF_MACHINE: Final = (
     r"no space left|quota exceeded|read-only file system|too many open files|input/output error|stale file handle"
     r"|cannot fork|unable to create thread|resource temporarily unavailable|died of signal (1|2|9|15)\b"
 )
-"""What is no fault of a repository or a bundle: an operator, or time, removes it."""
+"""Faults that are not caused by a repository or a bundle: an operator fixes them, or they are transient."""
 _NO_PROGRAM: Final = 127
 """The status of sh(1) if there is no such program."""
 _SIGXFSZ_STATUS: Final = (-signal.SIGXFSZ, 128 + signal.SIGXFSZ)

@@ -21,7 +21,7 @@ class CredentialSource(Protocol):
     """Where git's credentials come from. Methods raise `GitError`."""
 
     async def find(self, url: str) -> Credential | None:
-        """The credential for a repository, or None: read anew for each command, as it may be replaced."""
+        """The credential for a repository, or None: read again for each command, because it may be replaced."""
         ...
 
     async def renew(self, url: str, refused: Credential) -> Credential | None:

@@ -190,6 +190,6 @@ def new_session() -> aiohttp.ClientSession:
 
 
 def machine_proxy(url: str) -> str | None:
-    """The machine's proxy, as git has it."""
+    """The machine's proxy, by the rules of git."""
     parts = urlsplit(url)
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)

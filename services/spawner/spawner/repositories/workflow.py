@@ -36,7 +36,7 @@ _AT_ONCE: Final = 8
 _HOST_AT_ONCE: Final = 4
 _PROJECT_AT_ONCE: Final = 2
 _LEASE_CHECK: Final = 1.0
-"""How often it is checked whether the lease was acquired anew, in seconds."""
+"""Seconds between checks whether the lease was acquired again."""
 _ABANDONED: Final = timedelta(days=1)
 """The age from which a scratch folder is removed: no step takes as long, so a killed spawner left it."""
 _RETRY: Final = Backoff(1.0, 120.0, jitter=0.5)

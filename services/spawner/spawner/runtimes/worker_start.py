@@ -199,7 +199,7 @@ class WorkerStarter:
     def release(self, *places: SandboxDirectory) -> None:
         """Release the files of a sandbox that has ended, wherever its directory is. Raises `OSError`.
 
-        Its secrets are deleted: no spawner may be started again for a long time. A recovery is given them anew.
+        Its secrets are deleted: no spawner may be started again for a long time. A recovery is given them again.
         """
         for place in places:
             place.delete_secrets()

@@ -169,7 +169,7 @@ class FloodMeter:
         for project, credentials in of.items():
             total = credentials.total()
             if total and self._clients.excess(project, now, total, since):
-                self._clients.drop(project)  # closing them is all there is to it: they begin anew
+                self._clients.drop(project)  # closing the connections is the only action: their counts start again
                 loudest = credentials.most_common(1)[0][0]
                 yield from (delta.row for delta in clients if delta.row.user.public_key == loudest and delta.row.open)
 

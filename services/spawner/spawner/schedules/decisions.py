@@ -126,7 +126,7 @@ def finished(record: ScheduleRecord, start: Start, run: ScheduleRun) -> Schedule
 
 
 def run_of(start: Start, outcome: RunOutcome, now: datetime, reason: str | None = None) -> ScheduleRun:
-    """What became of a start."""
+    """The outcome of a start."""
     return ScheduleRun(
         due_at=start.due_at, outcome=outcome, at=now, task=start.task, triggered=start.triggered, reason=reason
     )

@@ -42,7 +42,7 @@ class ScheduleRecord(Record):
     starts: tuple[Start, ...] = ()
     """Tasks to start. They are removed when the tasks' records exist."""
     runs: tuple[ScheduleRun, ...] = ()
-    """What became of the last due times, newest first."""
+    """The outcomes of the last due times, newest first."""
     created_at: AwareDatetime
     updated_at: AwareDatetime
     updated_by: str | None = None

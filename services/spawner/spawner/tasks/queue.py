@@ -14,7 +14,7 @@ from sandherd.contracts.states import SANDBOX_ENDED, TaskState
 from spawner.tasks.alarms import Alarms
 from spawner.tasks.capacity import Capacity, SandboxLimits
 from spawner.tasks.dependency_graph import DependencyGraph
-from spawner.tasks.ready import Ready
+from spawner.tasks.ready_tasks import ReadyTasks
 from spawner.tasks.record import TaskFacts
 from spawner.tasks.turn_order import QueuePosition, position_of, score_of
 
@@ -35,7 +35,7 @@ class Queue:
         self.capacity = Capacity(allowed)
         self._age = age
         self._waiters: dict[str, Waiter] = {}
-        self._ready = Ready(self.capacity)
+        self._ready = ReadyTasks(self.capacity)
         self._requested: dict[str, None] = {}
         """Tasks whose sandbox was requested by a scheduler that then crashed: its capacity is already counted."""
         self._unstartable: dict[str, None] = {}

@@ -21,7 +21,10 @@ class _Found:
 
 
 class UnsubmittedUploads:
-    """Remembers when each upload without a task was first found with its chunks; a replica that starts begins anew."""
+    """Remembers when each upload without a task was first found, and its chunks.
+
+    A replica starts with an empty memory.
+    """
 
     def __init__(self, live: LiveState) -> None:
         self._live = live

@@ -11,11 +11,17 @@ from sandherd.contracts.repositories import Checkout
 from sandherd.contracts.specs import TaskSpec
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.repository.checkout import MARK
+from sandherd_worker.repository.commit_identity import identity_of
 from sandherd_worker.repository.git import Git, GitError, NoGitError, OutputTooLargeError, Repository
-from sandherd_worker.repository.identity import identity_of
 from sandherd_worker.repository.lfs import NewObjects
-from sandherd_worker.repository.rest_commit import Notes, RestCommit, RestContext, message_of, repository_in
 from sandherd_worker.repository.submodules import unsaved_submodules
+from sandherd_worker.repository.uncommitted_changes import (
+    CommitContext,
+    Notes,
+    UncommittedChanges,
+    message_of,
+    repository_in,
+)
 from sandherd_worker.work_snapshot import SHARE_OF_FREE_SPACE, SHARE_OF_GRACE
 from sandherd_worker.worker_resources import Parts
 
@@ -95,9 +101,9 @@ class BranchSaver:
         """What was published last."""
         return self._last
 
-    def rest(self, checkout: Checkout) -> RestContext:
+    def rest(self, checkout: Checkout) -> CommitContext:
         """How the rest is committed."""
-        return RestContext(
+        return CommitContext(
             checkout=checkout,
             identity=self._identity,
             message=self._message,
@@ -146,7 +152,7 @@ class _Saving:
     async def _with_rest(self, tip: str) -> str:
         if not self._saver.commits_rest:
             return tip
-        rest = RestCommit(self._git, self._own, self._saver.rest(self._checkout), self._notes)
+        rest = UncommittedChanges(self._git, self._own, self._saver.rest(self._checkout), self._notes)
         try:
             async with asyncio.timeout(REST_SECONDS):
                 return await rest.commit(tip)

@@ -18,8 +18,8 @@ from sandherd.contracts.repositories import Checkout
 from sandherd.contracts.repositories import Repository as TaskRepository
 from sandherd_worker.access.artifact_client import ArtifactClient
 from sandherd_worker.repository import lfs
+from sandherd_worker.repository.commit_identity import HOOK, PARTIAL, Identity, settings_of
 from sandherd_worker.repository.git import Git, GitError, NoGitError, Repository
-from sandherd_worker.repository.identity import HOOK, PARTIAL, Identity, settings_of
 from sandherd_worker.repository.object_copy import StoppedError, copy_objects
 from sandherd_worker.repository.submodules import SubmoduleCheckout
 from sandherd_worker.worker_resources import Parts

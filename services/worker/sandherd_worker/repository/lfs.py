@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Final
 
+from sandherd_worker.repository.commit_identity import Identity, quoted
 from sandherd_worker.repository.git import Git, GitError, Repository
-from sandherd_worker.repository.identity import Identity, quoted
 
 REF: Final = "refs/sandherd/lfs"
 _MAX_POINTER: Final = 1024

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from sandherd.contracts.repositories import Submodule
+from sandherd_worker.repository.commit_identity import quoted
 from sandherd_worker.repository.git import Git, GitError, Repository
-from sandherd_worker.repository.identity import quoted
 
 _SHA256: Final = 64
 _REFS: Final = "refs/sandherd/submodules/"

@@ -96,7 +96,7 @@ class Adapter:
 
 
 class Program(Adapter):
-    """An agent that is told in so many words what to do, by line."""
+    """An agent whose instructions are the lines of its task."""
 
     def words(self, *acts: Act) -> str:
         return "\n".join(line for act in acts for line in self.lines(act))

@@ -35,7 +35,7 @@ class Group:
             (folder / "cgroup.procs").write_text(str(process))
 
     def tighten(self, room: int) -> None:
-        """It may have so many bytes more than it has."""
+        """It may use this number of bytes in addition to its current use."""
         file = "memory.current" if self.groups.version == 2 else "memory.usage_in_bytes"
         limit = int((self.memory / file).read_text()) + room
         self.groups.make(self.sandbox, GroupLimits(memory_bytes=limit, processes=PROCESSES))

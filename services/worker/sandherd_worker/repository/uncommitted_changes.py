@@ -15,8 +15,8 @@ from typing import Final
 from sandherd.archives.ignore import content
 from sandherd.contracts.repositories import Checkout
 from sandherd.inert_text import inert
+from sandherd_worker.repository.commit_identity import Identity
 from sandherd_worker.repository.git import Git, GitError, Repository
-from sandherd_worker.repository.identity import Identity
 from sandherd_worker.text import valid_text
 
 _SUMMARY: Final = 72
@@ -44,7 +44,7 @@ class Notes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RestContext:
+class CommitContext:
     """The branch, and how its commit is described."""
 
     checkout: Checkout
@@ -67,10 +67,10 @@ def message_of(text: str, task: str | None, identity: Identity) -> str:
     return "\n".join([inert(summary) or _UNNAMED, "", _BODY, "", *trailers]).rstrip() + "\n"
 
 
-class RestCommit:
+class UncommittedChanges:
     """Commits the rest of one work tree."""
 
-    def __init__(self, git: Git, own: Repository, context: RestContext, notes: Notes) -> None:
+    def __init__(self, git: Git, own: Repository, context: CommitContext, notes: Notes) -> None:
         self._git, self._own, self._context, self._notes = git, own, context, notes
         self._branch = f"refs/heads/{context.checkout.branch}"
 

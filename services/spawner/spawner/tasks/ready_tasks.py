@@ -18,7 +18,7 @@ _WASTE: Final = 1000
 """Outdated positions that may accumulate before the heaps are rebuilt."""
 
 
-class Ready:
+class ReadyTasks:
     """A heap of positions for each line, and for each runtime a heap of the first one of every project with capacity.
 
     Removed tasks stay in the heaps until they reach the top; `_positions` has the current ones.
