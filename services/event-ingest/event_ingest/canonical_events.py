@@ -79,25 +79,25 @@ class _Place(NamedTuple):
     entity: str
     type: str
     source: str
-    validate: Callable[..., Any]
 
 
 def read_canonical(subject: str, document: bytes) -> CanonicalEvent | None:
     """The agent's event in `document`; None if `read_event` has to read it. Raises `ContractError` for the subject."""
     place = _place_of(subject)
-    if place is None or len(document) > MAX_BYTES:
+    model = event_model(place.type) if place.type.startswith("agent.") else None
+    if model is None or len(document) > MAX_BYTES:
         return None
     try:
         text = document.decode()
         found = _ENVELOPE.match(text)
         if found is None or _may_be_unstorable(text):
             return None
-        return _event_of(place, found, text[found.end() - _DATA :])
+        return _event_of(place, model, found, text[found.end() - _DATA :])
     except ValueError:
         return None
 
 
-def _event_of(place: _Place, found: "re.Match[str]", rest: str) -> CanonicalEvent | None:
+def _event_of(place: _Place, model: type[EventData], found: "re.Match[str]", rest: str) -> CanonicalEvent | None:
     """The event, if it may be published there. Raises `ValueError` if its time or its data are invalid."""
     id_, entity, event_type, time, digits, trace, project, task = found.groups()
     sequence = int(digits)
@@ -115,7 +115,7 @@ def _event_of(place: _Place, found: "re.Match[str]", rest: str) -> CanonicalEven
         task,
         entity,
         trace,
-        place.validate(alone, strict=True).data,
+        _validator(model)(alone, strict=True).data,
         alone if trace is None else f'{{"traceparent":"{trace}",{rest}',
     )
 
@@ -133,13 +133,10 @@ def _may_be_unstorable(document: str) -> bool:
 
 
 @lru_cache(maxsize=8192)
-def _place_of(subject: str) -> _Place | None:
-    """What this subject determines; None if it is not that of an agent's event. Raises `ContractError`."""
+def _place_of(subject: str) -> _Place:
+    """What this subject determines if it is that of an agent's event. Raises `ContractError`."""
     project, entity, event_type = read_event_subject(subject)
-    model = event_model(event_type) if event_type.startswith("agent.") else None
-    if model is None:
-        return None
-    return _Place(project, entity, event_type, AGENT_SOURCE + entity, _validator(model))
+    return _Place(project, entity, event_type, AGENT_SOURCE + entity)
 
 
 @cache
