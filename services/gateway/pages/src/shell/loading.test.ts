@@ -2,13 +2,17 @@ import { expect, it } from "vitest";
 import { loaded } from "./loading";
 
 const failing = () => Promise.reject(new Error("not fetched"));
-const browser = (reloaded: number, reachableAt: number) => {
+const browser = (reloadedAt: number, reachableAt: number) => {
   const done: string[] = [];
+  let reloaded = reloadedAt;
   const by = {
     pause: async (ms: number) => void done.push(`${ms}`),
     isReachable: async () => done.length >= reachableAt,
     lastReload: () => reloaded,
-    reload: () => void done.push("reload"),
+    reload: () => {
+      reloaded = Date.now();
+      done.push("reload");
+    },
   };
   return { done, by };
 };
@@ -27,4 +31,11 @@ it.each([
   const { done, by } = browser(reloaded, reachableAt);
   await expect(loaded(failing, by)).rejects.toThrow("not fetched");
   expect(done).not.toContain("reload");
+});
+
+it("reloads the page once if two parts can't be loaded", async () => {
+  const { done, by } = browser(0, 1);
+  const first = loaded(failing, by);
+  await expect(Promise.race([first, loaded(failing, by)])).rejects.toThrow("not fetched");
+  expect(done.filter((one) => one === "reload")).toEqual(["reload"]);
 });

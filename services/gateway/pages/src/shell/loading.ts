@@ -25,7 +25,8 @@ export async function loaded<T>(load: () => Promise<T>, by: typeof browser = bro
   try {
     return await load();
   } catch (error) {
-    if (Date.now() - by.lastReload() >= RELOADED_MS && (await isReached(by))) {
+    const mayReload = () => Date.now() - by.lastReload() >= RELOADED_MS;
+    if (mayReload() && (await isReached(by)) && mayReload()) {
       by.reload();
       return new Promise(() => undefined);
     }
