@@ -117,7 +117,7 @@ class TlsClient(Client):
         try:
             return await super()._process_headers(headers)
         except (ValueError, LookupError):
-            return None
+            return self._parse_header_lines(headers) or None  # the broker's own may be behind a publisher's
 
     def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
         """Called at the end of each subscription."""

@@ -8,8 +8,10 @@ from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.pull import Puller
+from sandherd.bus.direct_get import read_batch, read_stored
 from sandherd.contracts.decoder import read_event
 from sandherd.contracts.errors import ContractError
+from sandherd.contracts.streams import live_subject
 from sandherd.contracts.subjects import Principal, event_subject
 from sandherd.stack.broker import Broker
 from tests.patience import PATIENCE
@@ -29,6 +31,19 @@ HEADERS = (
     b"NATS/1.0\r\n\xff: \xfe\r\n\r\n",
     b"NATS/1.0\r\na\r\n: b\r\n\r\n",
     b"\xff" * 2000,
+    b"NATS/1.0\r\na: b\r\n\r\nc: d\r\n\r\n",
+    b"NATS/1.0\r\na: b\r\n\r\n\r\n\r\n",
+    b"NATS/1.0 404\r\n\r\nc: d\r\n\r\n",
+    b"NATS/1.0 404 No\r\n\r\n\r\n\r\n",
+    b"NATS/1.0 408",
+    b"NATS/1.0 ",
+    b"NATS/1.0\r\na: ",
+    b"NATS/1.0\r\n c\r\n\td: e",
+    b"NATS/1.0\r\n\r\n\r\n",
+    b"NATS/1.0\n\n",
+    b"NATS/1.0\ra: b\r\n\r\n",
+    b"NATS/1.0\r\nNats-Sequence: x\r\nNats-Subject: y\r\nNats-Time-Stamp: z\r\nStatus: 404\r\n\r\n",
+    b"NATS/1.0\r\n: \r\n\x00\r\n\r\n",
 )
 """Blocks of headers; those that the broker does not accept are not stored."""
 
@@ -91,3 +106,27 @@ async def test_messages_of_any_bytes_are_received_live(herd: Broker) -> None:
         async with asyncio.timeout(PATIENCE):
             await last
         assert client.reconnects == worker.reconnects == 0
+
+
+async def test_messages_of_any_bytes_are_read_from_the_stream(herd: Broker) -> None:
+    """By those that read without a consumer, and by those that receive what the stream republishes to services."""
+    async with (
+        herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker,
+        herd.bus(Principal.MONITOR) as monitor,
+    ):
+        live: asyncio.Queue[Msg] = asyncio.Queue()
+        await monitor.client.subscribe(live_subject("sandherd.v1.event.>"), cb=live.put)
+        await monitor.flush(timeout=PATIENCE)
+        await send(worker)
+        async with asyncio.timeout(PATIENCE):
+            received = [await live.get()]
+            while received[-1].data != b"last":
+                received.append(await live.get())
+        stored = await read_batch(
+            monitor, "EVENTS", "sandherd.v1.event.>", first=1, limit=len(received) + 2, max_bytes=1_000_000
+        )
+        assert [one.sequence for one in stored] == list(range(1, len(stored) + 1))
+        # The broker republishes no subject with a form feed; who receives live messages reads what is missing.
+        expected = [one.sequence for one in stored if "\f" not in one.subject]
+        assert [read_stored(one.headers or {}, one.data).sequence for one in received] == expected
+        assert monitor.reconnects == 0
