@@ -64,8 +64,9 @@ _NO_ID: Final = UUID(int=0)
 _LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _CONTAINS: Final = 'strpos(lower(envelope::text collate "C"), {}) > 0'
 """A document that may have a word: a hundredth of the cost of its words."""
-_ESCAPED: Final = "strpos(envelope::text, '\\u') > 0"
-"""A document that may have letters as escapes, by which an agent could hide what it wrote."""
+_LIKE: Final = "envelope::text like any (array[{}])"
+_ESCAPE: Final = r"\\u"
+"""What a document has that may have letters as escapes, by which an agent could hide what it wrote; for `like`."""
 _CAPITALS: Final = {"i": "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}", "k": "\N{KELVIN SIGN}"}
 """Letters of ASCII that are the lower case of another letter, too, in Postgres' `lower`, but not by `_CONTAINS`."""
 _ENTITIES: Final = """
@@ -119,8 +120,9 @@ def _may_have(alternatives: Sequence[Sequence[str]]) -> str:
     """The quick condition for documents that may have all words of one of these lists."""
     each = ["(" + " and ".join(_CONTAINS for _ in tokens) + ")" for tokens in alternatives]
     letters = {letter for tokens in alternatives for token in tokens for letter in token}
-    capitals = [f"strpos(envelope::text, '{_CAPITALS[one]}') > 0" for one in sorted(letters & _CAPITALS.keys())]
-    return f"({' or '.join([*each, _ESCAPED, *capitals])})"
+    hidden = [_ESCAPE, *(_CAPITALS[letter] for letter in sorted(letters & _CAPITALS.keys()))]
+    patterns = ", ".join(f"'%{one}%'" for one in hidden)
+    return f"({' or '.join([*each, _LIKE.format(patterns)])})"
 
 
 async def search_events(connection: Connection, request: AskSearch, project: str, budget: int) -> SearchResult:
