@@ -1,6 +1,10 @@
-"""A client that never sends anything in plain text where TLS was asked for, and outlives a late reply to a flush."""
+"""A client that never sends anything in plain text where TLS was asked for, and outlives what nats-py does not.
+
+That is a late reply to a flush, and messages whose subject or headers have any bytes, as a sandbox may publish them.
+"""
 
 import asyncio
+import re
 import ssl
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -10,9 +14,16 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
+from nats.protocol import parser
 from nats.protocol.command import pub_cmd
 
 _TLS_SCHEMES: Final = frozenset({"tls", "wss"})
+
+# A publisher chooses the bytes of a subject's last token, all but these four. nats-py takes a vertical tab and a form
+# feed as separators, too, and ends the connection: again for each redelivery.
+_ARGUMENTS: Final = rb"[ \t]+([^ \t\r\n]+)[ \t]+(\d+)[ \t]+(([^ \t\r\n]+)[ \t]+)?"
+parser.MSG_RE = re.compile(rb"\AMSG" + _ARGUMENTS + rb"(\d+)\r\n")
+parser.HMSG_RE = re.compile(rb"\AHMSG" + _ARGUMENTS + rb"(\d+)[ \t]+(\d+)\r\n")
 
 
 class PlainTextError(nats.errors.Error):
@@ -91,6 +102,23 @@ class TlsClient(Client):
         self.stats["in_bytes"] += len(data)
         take(self._build_message(sid, subject, reply, data, None))
 
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Msg:
+        """Called for each message. nats-py would stop reading at a subject that is not UTF-8."""
+        try:
+            found: Msg = super()._build_message(sid, subject, reply, data, headers)
+        except UnicodeDecodeError:
+            found = super()._build_message(sid, _readable(subject), _readable(reply), data, headers)
+        return found
+
+    async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
+        """Called for each message. nats-py would stop reading at what is no block of headers."""
+        try:
+            return await super()._process_headers(headers)
+        except (ValueError, LookupError):
+            return self._parse_header_lines(headers) or None  # the broker's own may be behind a publisher's
+
     def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
         """Called at the end of each subscription."""
         self._takers.pop(sid, None)
@@ -113,6 +141,11 @@ class TlsClient(Client):
         if isinstance(error, ssl.SSLError | PlainTextError):
             return True
         return self.is_tls and isinstance(error, OSError)  # a `TimeoutError`, too
+
+
+def _readable(subject: bytes) -> bytes:
+    """A subject in UTF-8."""
+    return subject.decode(errors="replace").encode()
 
 
 def requires_tls(url: str) -> bool:

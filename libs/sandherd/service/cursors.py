@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
+from uuid import UUID
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import Request
@@ -67,6 +68,14 @@ def read_time(text: str) -> datetime:
     if found.tzinfo is None or not 2000 <= found.year < 2200:
         raise _invalid_cursor()
     return found
+
+
+def read_id(text: str) -> UUID:
+    """An id in a position. Raises `ContractError` if it is none."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise _invalid_cursor() from None
 
 
 def _seal(request: Request[Any], project: str, body: bytes) -> bytes:

@@ -111,6 +111,7 @@ class Database:
         self._read_pool: Pool
         self._heavy_pool: Pool
         self._check_pool: Pool
+        self._maintained: set[Connection] = set()
 
     def problem(self) -> str | None:
         """Why the database can't be used; None if it can."""
@@ -147,12 +148,17 @@ class Database:
 
     @asynccontextmanager
     async def maintaining(self) -> AsyncIterator[Connection]:
-        """A connection of its own, without a time limit. Raises the database's own errors."""
+        """A connection of its own, without a time limit. Raises the database's own errors.
+
+        It ends when the database becomes unavailable: a server that was replaced may never respond to a statement.
+        """
         named = {"application_name": self._application_name}
         connection = await self._hosts.connect(server_settings=named, **statement_cache(pooled=self._pooled))
+        self._maintained.add(connection)
         try:
             yield connection
         finally:
+            self._maintained.discard(connection)
             connection.terminate()
 
     @asynccontextmanager
@@ -228,6 +234,8 @@ class Database:
                 _log.info("database available")
             else:
                 _log.warning("database unavailable", problem=problem)
+                for connection in list(self._maintained):
+                    connection.terminate()
         self._problem = problem
         self._checked.set()
         (self._available.clear if problem else self._available.set)()

@@ -45,6 +45,10 @@ where tree.inhparent = 'events'::regclass and own.relname ~ '{NAME}' order by ow
 """  # noqa: S608  # a constant
 _NEWEST: Final = "select id from {} where id < $1 order by id desc limit 1"
 _COUNT: Final = "select count(*) from {} where id >= $1 and id < $2"
+_CHANGED: Final = """
+select exists (
+    select from pg_stat_progress_create_index where datname = current_database() and relid = to_regclass($1))
+"""
 _log: Final = logs.get("schema")
 
 
@@ -68,7 +72,9 @@ async def read_segments(connection: Connection) -> StoredSegments:
 async def create_segments(connection: Connection, now: datetime, minimum: int = MIN_EVENTS) -> None:
     """Create those that are due, and drop those of no use. Of a connection without a time limit, in no transaction.
 
-    Only one replica may do so at a time.
+    Only one replica may do so at a time. Partitions of which an index is being created or built anew are left to the
+    next check: that waits for all snapshots in the end, also for that of a statement which waits for its lock, so that
+    Postgres would end it as a deadlock.
     """
     await _drop(connection, (await read_segments(connection)).invalid)
     for day in sorted({(now.astimezone(UTC) - LATE).date(), now.astimezone(UTC).date()}, reverse=True):
@@ -86,7 +92,7 @@ async def _next(
     """The segment that a day lacks, if it has enough events in none; with those that are merged into it."""
     partition, (start, last) = partition_name(day), bounds(day)
     newest = await _newest(connection, partition, now)
-    if newest is None or await has_term_index(connection, partition):
+    if newest is None or await has_term_index(connection, partition) or await _is_indexed_now(connection, partition):
         return None
     first = indexed_until(own, start)
     end = min(last, id_at(max(0, milliseconds_of(newest) - SETTLED_MS)))
@@ -110,9 +116,16 @@ async def _useless(connection: Connection) -> list[WordSegment]:
 
 
 async def _drop(connection: Connection, segments: Sequence[WordSegment]) -> None:
-    for name in dict.fromkeys(one.name for one in segments):
-        await connection.execute(f"drop index concurrently if exists {name}")
-        _log.info("partition index dropped", index=name)
+    for one in dict.fromkeys(segments):
+        if not await _is_indexed_now(connection, one.partition):
+            await connection.execute(f"drop index concurrently if exists {one.name}")
+            _log.info("partition index dropped", index=one.name)
+
+
+async def _is_indexed_now(connection: Connection, partition: str) -> bool:
+    """Whether an index of a partition is being created or built anew."""
+    found: bool = await connection.fetchval(_CHANGED, partition)
+    return found
 
 
 def rest_after(work: float) -> float:
@@ -133,10 +146,14 @@ class WordSegments(PartitionIndexes):
     async def run(self) -> None:
         """Runs until cancelled."""
         while True:
-            began = time.monotonic()
-            done = await self._try()
-            work = time.monotonic() - began
-            await asyncio.sleep(rest_after(work) if done else RETRY_SECONDS)
+            if await self._database.wait_available(RETRY_SECONDS):
+                await asyncio.sleep(await self.check())
+
+    async def check(self) -> float:
+        """Create and drop what is due. Returns how long to rest: also after an error, which may have taken as long."""
+        began = time.monotonic()
+        await self._try()
+        return rest_after(time.monotonic() - began)
 
     async def _create(self, connection: Connection, now: datetime) -> None:
         await create_segments(connection, now, self._minimum)

@@ -11,6 +11,7 @@ from sandherd.bus.direct_get import StoredMessage
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import AskDead, DeadLetter
 from sandherd.contracts.subjects import Principal, event_subject
+from tests.integration.bus.test_bus_hostile_bytes import TOKENS, send
 
 
 async def test_a_project_reads_its_own_dead_letters_and_no_others(running: Any) -> None:
@@ -58,6 +59,17 @@ async def test_a_page_of_dead_letters_ends_after_reading_enough_of_others(
     await _dead_pages(running, "default", 11)
     asker = await running.bus(Principal.CLIENT, project="other")
     assert [len(page.letters) for page in await _pages(asker, "other")] == [0, 0, 0]
+
+
+async def test_messages_of_any_bytes_are_dead_letters(running: Any, script: Any) -> None:
+    """Subjects and headers that no program expects: a letter for each, which can be read, and events are stored."""
+    await send(await running.bus(Principal.WORKER, project="p1", sandbox="sbx-1"))
+    await running.say([script.heartbeat("sbx-1")])
+    await running.stored(1)
+    state = (await (await running.bus(Principal.EVENT_INGEST)).js.stream_info("EVENTS")).state
+    letters = (await _all(running, state.messages - 1)).letters
+    assert len(letters) == state.messages - 1 > len(TOKENS)
+    assert {".".join(letter.subject.split(".")[:5]) for letter in letters} == {"sandherd.v1.event.p1.sbx-1"}
 
 
 async def _dead_pages(running: Any, project: str, count: int) -> None:

@@ -1,9 +1,11 @@
 """A primary that ends or no longer responds, and a replica that is promoted: nothing is lost or stored twice."""
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 import asyncpg
 import pytest
 
+from event_ingest.database import Database
+from event_ingest.schema import Schema
 from sandherd.contracts.requests import AskAudit
 from sandherd.stack.postgres import PostgresServer
 from tests.engines.databases import execute, freeze, replica_of
@@ -76,3 +80,44 @@ async def test_promoted_replica_continues_the_history(
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
     assert (audit.event_count, audit.missing, audit.sources, audit.dead) == (4 * EACH, 0, [], 0)
+
+
+@pytest.mark.faults
+@pytest.mark.long
+async def test_index_that_is_created_on_a_frozen_server_is_given_up(tmp_path: Path) -> None:
+    """A statement without a time limit ends once the database does not respond: it is tried again, at the new primary.
+
+    Its server does not close the connection, as when its machine has failed.
+    """
+    async with PostgresServer(tmp_path / "server", durable=False) as server:
+        await server.create_database(DATABASE)
+        database = Database(server.url(DATABASE), Schema(lambda: datetime.now(UTC)).prepare)
+        checks, stopped = asyncio.create_task(database.run_checks()), list[int]()
+        try:
+            assert await database.wait_available(PATIENCE)
+            async with database.maintaining() as connection, database.locked(1) as alone:
+                assert alone
+                work = asyncio.create_task(connection.execute("select pg_sleep(86400)"))
+                await eventually(partial(_sleeps, server), "the statement runs", PATIENCE)
+                stopped += freeze(server)
+                done, _ = await asyncio.wait({work}, timeout=PATIENCE)
+                assert done == {work}
+                assert isinstance(work.exception(), asyncpg.PostgresConnectionError)
+                assert database.problem() is not None
+        except asyncpg.InterfaceError:
+            assert stopped  # the end of the lock's transaction: that connection has ended, too
+        finally:
+            checks.cancel()
+            for process in stopped:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            await asyncio.gather(checks, return_exceptions=True)
+
+
+async def _sleeps(server: PostgresServer) -> bool:
+    connection = await asyncpg.connect(server.url(DATABASE))
+    try:
+        statement = "select count(*) > 0 from pg_stat_activity where query like 'select pg_sleep%' and state = 'active'"
+        return bool(await connection.fetchval(statement))
+    finally:
+        await connection.close()

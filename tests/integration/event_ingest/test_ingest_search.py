@@ -1,5 +1,6 @@
 """Full-text search, comparisons and versions of files, from a real database."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from event_ingest.search_texts import SEARCHED_TYPES, term_index
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import AskComparison, AskFileVersions, AskSearch
+from sandherd.service.cursors import write_cursor
 from tests.integration.event_ingest.conftest import delivered
 from tests.integration.event_ingest.test_ingest_statistics import ask
 
@@ -134,6 +136,36 @@ async def test_letters_that_are_escaped_hide_nothing(history: Any, script: Any) 
     escaped = delivery.data.replace(b"needle", rb"n\u0065edle")
     await history.ingest.handle([delivery._replace(data=escaped)])
     assert [hit.snippet for hit in await found(history, "needle")] == ["needle in hay"]
+
+
+@pytest.mark.parametrize("escaped", [False, True])
+async def test_capitals_whose_lower_case_is_ascii_hide_nothing(history: Any, script: Any, escaped: bool) -> None:
+    """The sign of the unit kelvin is a k in lower case: found without an index as with one, also as an escape."""
+    now = datetime.now(UTC)
+    texts = ["needle \N{KELVIN SIGN}EY", "needle \N{LATIN CAPITAL LETTER I WITH DOT ABOVE}NDEX", "needle ÄPFEL"]
+    for number, text in enumerate(texts):
+        said = event(script, "agent.message", text).model_copy(update={"id": _id_at(now - timedelta(days=1), number)})
+        [delivery] = delivered([said], history.place)
+        ascii_only = json.dumps(json.loads(delivery.data)).encode()
+        await history.ingest.handle([delivery._replace(data=ascii_only) if escaped else delivery])
+    queries = ("key", "index", "needle key", "key or index", '"needle index"', "needle -key", '"needle äpfel"')
+    before = [[hit.id for hit in await found(history, query)] for query in queries]
+    assert [len(ids) for ids in before] == [1, 1, 1, 2, 1, 2, 1]
+    async with history.database.maintaining() as connection:
+        await create_missing(connection, now + timedelta(days=1))
+    assert [[hit.id for hit in await found(history, query)] for query in queries] == before
+
+
+@pytest.mark.parametrize("before", ["x", "7", "00000000-0000-0000-0000"])
+async def test_forged_position_is_refused(history: Any, script: Any, before: str) -> None:
+    """A client can compute the seal of a cursor: an id that is none is an error of the client."""
+    await history.hear([event(script, "agent.message", "needle")])
+    question = AskSearch(text="needle")
+    for name in (partition_name(datetime.now(UTC).date()), "events_default"):
+        forged = question.model_copy(update={"cursor": write_cursor(question, "default", [name, before])})
+        with pytest.raises(ContractError) as refused:
+            await ask(history, search_events, forged)
+        assert (refused.value.problem.code, refused.value.problem.field) == (Code.INVALID_FIELD, "cursor")
 
 
 async def test_days_that_are_over_get_an_index_of_words(history: Any, script: Any) -> None:

@@ -27,6 +27,7 @@ LARGE = {
     "services/spawner/spawner/runtimes/isolation.py": "one subject: how a sandbox is isolated, tried, and refused",
     "services/spawner/spawner/runtimes/process.py": "one class: every call of a runtime, to processes of this host",
     "services/spawner/spawner/runtimes/contract.py": "one interface: the calls of a runtime, what they get and return",
+    "services/event-ingest/event_ingest/database.py": "one class: every connection to the history's database",
     "services/event-ingest/event_ingest/main.py": "the composition of the service with the most requests",
     "services/spawner/spawner/main.py": "the composition of the service with the most parts",
     "libs/sandherd/bus/auth/permissions.py": "the rights of every principal, derived in one place",

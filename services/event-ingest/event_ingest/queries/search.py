@@ -32,7 +32,7 @@ from event_ingest.search_texts import (
 )
 from event_ingest.word_segments import NAME, WordSegment, id_ranges
 from sandherd.contracts.requests import AskSearch, SearchHit, SearchResult
-from sandherd.service.cursors import Position, read_cursor, write_cursor
+from sandherd.service.cursors import Position, read_cursor, read_id, write_cursor
 
 SECONDS: Final = 2.0
 """After how many seconds no further part is searched."""
@@ -41,7 +41,8 @@ _POSITION_TYPES: Final = (str, str)
 _FIRST_PARAMETER: Final = 4
 _NO_ENTITY: Final = "-"
 """The name of no entity."""
-_TEXT: Final = "' ' || array_to_string(event_terms(type, envelope), ' ') || ' '"
+_TEXT: Final = "' ' || array_to_string(event_terms(type collate \"default\", envelope), ' ') || ' '"
+"""The words as `event_words` has them: by the collation of the column, `lower` would leave all but ASCII."""
 MAX_BYTES: Final = 4_000_000
 """How much is read for the hits of a partition: events may be large, and their snippets are short."""
 _TYPES: Final = ", ".join(f"'{name}'" for name in SEARCHED_TYPES)
@@ -63,8 +64,11 @@ _NO_ID: Final = UUID(int=0)
 _LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _CONTAINS: Final = 'strpos(lower(envelope::text collate "C"), {}) > 0'
 """A document that may have a word: a hundredth of the cost of its words."""
-_ESCAPED: Final = "strpos(envelope::text, '\\u00') > 0"
-"""A document that may have letters as escapes, by which an agent could hide what it wrote."""
+_LIKE: Final = "envelope::text like any (array[{}])"
+_ESCAPE: Final = r"\\u"
+"""What a document has that may have letters as escapes, by which an agent could hide what it wrote; for `like`."""
+_CAPITALS: Final = {"i": "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}", "k": "\N{KELVIN SIGN}"}
+"""Letters of ASCII that are the lower case of another letter, too, in Postgres' `lower`, but not by `_CONTAINS`."""
 _ENTITIES: Final = """
 select sandbox as entity from sandboxes where task = $1 and ($2::text is null or project = $2) limit 1000
 """
@@ -100,8 +104,7 @@ class _Search:
         if part.first is not None:
             conditions.add("id >= {}", part.first)
         for alternatives in self.groups if not part.indexed else ():
-            each = " or ".join("(" + " and ".join(_CONTAINS for _ in tokens) + ")" for tokens in alternatives)
-            conditions.add(f"({each} or {_ESCAPED})", *(token for tokens in alternatives for token in tokens))
+            conditions.add(_may_have(alternatives), *(token for tokens in alternatives for token in tokens))
         page = f"""
 select id, stream_sequence, time, project, entity, type, envelope, size from {part.partition} e
 where type in ({_TYPES})
@@ -113,6 +116,15 @@ where type in ({_TYPES})
         return list(rows[:limit]), bool(rows) and rows[0]["available"] > len(rows[:limit])
 
 
+def _may_have(alternatives: Sequence[Sequence[str]]) -> str:
+    """The quick condition for documents that may have all words of one of these lists."""
+    each = ["(" + " and ".join(_CONTAINS for _ in tokens) + ")" for tokens in alternatives]
+    letters = {letter for tokens in alternatives for token in tokens for letter in token}
+    hidden = [_ESCAPE, *(_CAPITALS[letter] for letter in sorted(letters & _CAPITALS.keys()))]
+    patterns = ", ".join(f"'%{one}%'" for one in hidden)
+    return f"({' or '.join([*each, _LIKE.format(patterns)])})"
+
+
 async def search_events(connection: Connection, request: AskSearch, project: str, budget: int) -> SearchResult:
     """Hits, newest first. Raises `ContractError` for a text without words, and for an invalid cursor."""
     after = read_cursor(request, project, request.cursor, _POSITION_TYPES)
@@ -121,7 +133,8 @@ async def search_events(connection: Connection, request: AskSearch, project: str
     found = {row["relname"]: row for row in await connection.fetch(_PARTITIONS, NAME)}
     names = searched_partitions(list(found), request.since, request.until, after[0] if after else None)
     start, before = after or ("", "")
-    parts = [part for name in names for part in _parts(found[name], before if name == start else "")]
+    until = read_id(before) if before else None
+    parts = [part for name in names for part in _parts(found[name], until if name == start else None)]
     rows, position = await _collect(connection, search, parts, request.limit)
     tokens = wanted_tokens(groups)
     page = await fit_page(rows, lambda row: _hit(row, tokens), limit=request.limit, budget=budget, available=len(rows))
@@ -131,14 +144,14 @@ async def search_events(connection: Connection, request: AskSearch, project: str
     return SearchResult(hits=page.items, next_cursor=cursor)
 
 
-def _parts(partition: Any, before: str) -> list[_Part]:
+def _parts(partition: Any, before: UUID | None) -> list[_Part]:
     """The parts of a partition up to an id, the newest first."""
     name = partition["relname"]
     if partition["indexed"]:
-        return [_Part(name, before)]
+        return [_Part(name, str(before or ""))]
     segments = [found for found in map(WordSegment.parse, partition["segments"]) if found is not None]
     day = parse_day(name)
-    ranges = id_ranges(segments, bounds(day)[0] if day else None, UUID(before) if before else None)
+    ranges = id_ranges(segments, bounds(day)[0] if day else None, before)
     return [
         _Part(name, str(one.before or ""), one.first, indexed=one.segment is not None, segment=one.segment)
         for one in ranges
