@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Any, Final
 from uuid import UUID
@@ -38,7 +39,7 @@ from event_ingest.word_segments import MIN_EVENTS
 from event_ingest.writer import store
 from sandherd.contracts.requests import AskAudit, AskComparison, AskEvents, AskSearch, AskTrajectory
 from tests.bench.histories import SEARCHES, make_vocabulary, said_events
-from tests.bench.ingest import Bench, batches_of
+from tests.bench.ingest import OURS, Bench, batches_of
 from tests.bench.ingest_events import PROJECT
 from tests.bench.latency import latency_of
 
@@ -50,7 +51,8 @@ SAMPLES: Final = 100
 TEMPLATES: Final = 2000
 UNINDEXED: Final = 20_000
 """How many of today's events are in no segment: so many may be, at 100 events/s, before the next one is created."""
-STORED_AFTERWARDS: Final = 20_000
+STORED_AFTERWARDS: Final = 100_000
+INGEST_RUNS: Final = 5
 _COPIED: Final = 5000
 _BUDGET: Final = 1_000_000
 _DROP_BATCH: Final = 100
@@ -171,7 +173,22 @@ async def measure(bench: Bench, events: int, samples: int) -> dict[str, float]:
         found["stored_per_s"] = STORED_AFTERWARDS / (perf_counter() - began)
         found |= await measure_drop(database, connection, vocabulary)
         await connection.close()
-    return found
+    return found | await measure_ingest(bench, url)
+
+
+async def measure_ingest(bench: Bench, url: str) -> dict[str, float]:
+    """Events per second from publishing to the acknowledgement, by one event-ingest; beside it into an empty database.
+
+    Medians of alternating runs, and the median of their ratios.
+    """
+    runs = []
+    for number in range(INGEST_RUNS):
+        first = 1 + number * OURS
+        empty_url = await bench.new_database()
+        runs.append([await bench.throughput_into(one, first) for one in (empty_url, url)])
+    empty, full = (median(values) for values in zip(*runs, strict=True))
+    share = median(one / other for other, one in runs)
+    return {"ingest_empty_per_s": empty, "ingest_per_s": full, "ingest_share": share}
 
 
 async def measure_drop(database: Database, connection: Any, vocabulary: list[str]) -> dict[str, float]:
@@ -232,7 +249,7 @@ def main() -> None:
     given.result.write_text(json.dumps({given.small: small, given.events: large}, indent=2) + "\n")
     for name, value in large.items():
         ratio = f"{value / small[name]:8.2f}" if small[name] else ""
-        sys.stdout.write(f"{name:20} {small[name]:16.1f} {value:16.1f} {ratio}\n")
+        sys.stdout.write(f"{name:20} {small[name]:16.2f} {value:16.2f} {ratio}\n")
 
 
 if __name__ == "__main__":

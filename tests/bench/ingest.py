@@ -97,6 +97,16 @@ class Bench:
         begun, ended = await self._ours(count, rate=0, program=["-m", module], told=told)
         return count / (ended - min(begun.values()))
 
+    async def throughput_into(self, url: str, first: int, count: int = OURS) -> float:
+        """The same of a database that has events; the sequence numbers in each sandbox begin with `first`."""
+        warm = len(SANDBOXES) * 40
+        program = ["-m", "event_ingest.main"]
+        async with self.broker.bus(Principal.EVENT_INGEST) as bus, running(program, self._environment(url)):
+            await self._publish(make_events(warm, first), 0)
+            await _all_acknowledged(bus)
+            begun = await self._publish(make_events(count, first + 40), 0)
+            return count / (await _all_acknowledged(bus) - min(begun.values()))
+
     async def latency(self, rate: float, seconds: float = SECONDS) -> Latency:
         """From publish to commit at a steady rate."""
         moments = self.file("committed")
