@@ -45,7 +45,7 @@ where tree.inhparent = 'events'::regclass and own.relname ~ '{NAME}' order by ow
 """  # noqa: S608  # a constant
 _NEWEST: Final = "select id from {} where id < $1 order by id desc limit 1"
 _COUNT: Final = "select count(*) from {} where id >= $1 and id < $2"
-_CHANGED: Final = """
+_INDEXING: Final = """
 select exists (
     select from pg_stat_progress_create_index where datname = current_database() and relid = to_regclass($1))
 """
@@ -124,7 +124,7 @@ async def _drop(connection: Connection, segments: Sequence[WordSegment]) -> None
 
 async def _is_indexed_now(connection: Connection, partition: str) -> bool:
     """Whether an index of a partition is being created or built anew."""
-    found: bool = await connection.fetchval(_CHANGED, partition)
+    found: bool = await connection.fetchval(_INDEXING, partition)
     return found
 
 
