@@ -34,7 +34,7 @@ class RawConnection:
 
     async def send(self, data: bytes) -> bytes:
         """Send this. Returns the next line that is no INFO, nothing if the connection was closed."""
-        with suppress(OSError):
+        with suppress(ConnectionError):
             self._writer.write(data)
             async with asyncio.timeout(PATIENCE):
                 while line := await self._reader.readline():
@@ -44,7 +44,7 @@ class RawConnection:
 
     async def closed(self) -> None:
         """Wait until the broker has closed it."""
-        with suppress(OSError):
+        with suppress(ConnectionError):
             async with asyncio.timeout(PATIENCE):
                 await self._reader.read()
 
