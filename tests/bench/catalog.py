@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sandherd.bus.auth.permissions import SERVICES
 from tests.bench.figures import FEWEST_RUNS, Direction, Figure
 
 
@@ -54,13 +55,13 @@ def _each(name: str) -> tuple[str, ...]:
     return tuple(f"{name}_{kind}" for kind in ("junk", "relay", "events"))
 
 
-_SERVICES: Final = ("spawner", "event-ingest", "monitor", "message-relay", "nats", "postgres", "sandbox")
+_PARTS: Final = (*(service.value for service in SERVICES), "nats", "postgres", "sandbox")
 _RATES: Final[Mapping[str, Direction]] = {"better": "higher"}
 
 GROUPS: Final = (
     Group(
         "idle", "what an idle stack and its sandboxes take", "tests.bench.idling:measure",
-        _figures("idle", "MiB, % of a core", *_SERVICES),
+        _figures("idle", "MiB, % of a core", *_PARTS),
     ),
     Group(
         "clients", "what the spawner loads for each kind of runtime", "tests.bench.clients:measure",

@@ -3,6 +3,7 @@
 import asyncpg
 
 from event_ingest.rows import columns
+from event_ingest.short_rows import short_rows
 from event_ingest.statements import STORE
 from sandherd.contracts.subjects import Principal
 from tests.bench.ingest import Bench, batches_of
@@ -31,7 +32,7 @@ async def _stored(bench: Bench, events: list[Said]) -> float:
     try:
         empty = await connection.fetchval(_SIZE)
         for batch in batches_of(events):
-            await connection.fetchval(STORE, *columns(batch.rows))
+            await connection.fetchval(STORE, *columns(short_rows(batch.rows, batch.short)))
         return float(await connection.fetchval(_SIZE) - empty) / len(events)
     finally:
         await connection.close()
