@@ -36,7 +36,8 @@ def counts(path: str) -> str:
     """The number of files of a path, without and with those that are used on the way."""
     found = steps(path)
     passed = len({step.file for step in found})
-    return f"It passes {passed} files, and uses {len(files(found))} together with those of the last column.\n"
+    used = len(files(found))
+    return f"{path.capitalize()} passes {passed} files. With those of the last column, {used} files are involved.\n"
 
 
 def _below(text: str, heading: str) -> str:

@@ -24,107 +24,135 @@ GIVING = {
 }
 """How to give each kind a task."""
 NOTES = {
-    "command": """A program can report what it does as JSON lines on the file descriptor in `SANDHERD_EVENTS_FD`:
+    "command": """A program can publish events about its work: it writes each as a line of JSON to the file descriptor
+whose number is in the variable `SANDHERD_EVENTS_FD`:
 `{"type": "agent.message", "data": {"content": "…", "content_length": 1}}`.""",
-    "claude": """`ANTHROPIC_BASE_URL` is the URL of a server with Anthropic's Messages API, such as a proxy.
-The program retries a request to a busy server 6 times, over about 40 s; `CLAUDE_CODE_MAX_RETRIES` sets that.""",
-    "openhands": """`LLM_BASE_URL` is the URL of a server with OpenAI's chat completions, such as your own model.
-For a model that litellm has no prices for the cost is 0, unless `LLM_INPUT_COST_PER_TOKEN` and
-`LLM_OUTPUT_COST_PER_TOKEN` set them. A request to a busy server is tried five times, over about two minutes;
-`LLM_NUM_RETRIES` sets how often. A start takes seconds of a core: the SDK is large.""",
-    "acp": """The agent's program has to be visible in its sandbox: from the system, the work tree, or, for an agent
-written with the protocol's Python library, run by `/sandbox/toolchains/acp/bin/python`.
-The agent does not get the reason of a denied approval (`approvals deny --reason`): the protocol's answer is the id of
-an option, without a text. Only the error of a file access that Sandherd does for the agent has it. Send the agent a
-message instead (`sandherd send`).""",
+    "claude": """`ANTHROPIC_BASE_URL` is the URL of a server that implements Anthropic's Messages API, such as a proxy.
+A request to a busy server is retried 6 times, within about 40 s; `CLAUDE_CODE_MAX_RETRIES` sets the number of
+retries.""",
+    "openhands": """`LLM_BASE_URL` is the URL of a server that implements OpenAI's chat completions API, for example for
+your own model. The prices of models come from the library litellm. For a model without a price the cost is 0, unless
+`LLM_INPUT_COST_PER_TOKEN` and `LLM_OUTPUT_COST_PER_TOKEN` set its prices. A request to a busy server is tried five
+times, within about two minutes; `LLM_NUM_RETRIES` sets the number of tries. The SDK is large: each start uses
+several seconds of CPU time.""",
+    "acp": """The agent's program must exist in its sandbox: in the system or in the work tree. An agent that uses the
+protocol's Python library can be run by `/sandbox/toolchains/acp/bin/python`.
+The agent does not receive the reason of a denied approval (`approvals deny --reason`), because an answer in this
+protocol is the id of an option, without a text. To give the agent the reason, send it a message (`sandherd send`).
+There is one exception: when Sandherd accesses a file for the agent and the access is denied, the error that the agent
+receives has the reason.""",
 }
 """Notes on each kind."""
+MEANINGS = {
+    "model": "The name of the model, as the SDK accepts it.",
+    "max_turns": "Maximum number of turns, as the SDK counts them.",
+    "max_budget_micro_usd": "Maximum cost of the attempt, in millionths of a US dollar.",
+    "disallowed_tools": "Tools that the agent can't use.",
+    "skills": "Whether the agent may use skills.",
+    "subagents": "Whether the agent may start sub-agents.",
+    "base_url": "The URL of the model's server; overrides `LLM_BASE_URL`.",
+    "max_iterations": "Maximum number of steps in a turn, as the SDK counts them.",
+    "approvals": "Which tools the agent may use without approval, which need an approval, and which it may not use.",
+}
+"""Of fields without a docstring."""
 _MESSAGES = """## Messages
 
-What a message (`message-relay.send_message`, `sandherd send`) does, by its `message_type`. To a `command` harness
-every message is one line on the standard input of its program, in which a backslash, line feed and carriage return
-are written as `\\\\`, `\\n` and `\\r`. The type is not in the line. A program whose standard input was its task
-(`task_as: stdin`) takes no messages: they are rejected.
+The table shows what a message (`sandherd send`, or the command `message-relay.send_message`) does, by its
+`message_type`. The program of a `command` harness gets each message as one line of its standard input. In this line a
+backslash, line feed and carriage return are written as `\\\\`, `\\n` and `\\r`, and the message's type is left out. If
+the program got its task as standard input (`task_as: stdin`), messages to it are rejected.
 """
-_LINE = "the line"
+_LINE = "is written as a line"
 _TYPES = (
-    (code("user_message"), "it is delivered as the user's next message", _LINE),
+    (code("user_message"), "is passed to the agent as the user's next message", _LINE),
     (
         code("interrupt"),
-        "stops the current turn; then it is delivered as the next message",
-        """SIGINT to the program's process group, once for each message; then the line. Also a program that takes no
-        messages gets the signal. One that does not handle SIGINT ends by it, and the attempt fails (`signal`).""",
+        "stops the current turn, and is then passed to the agent as the next message",
+        """sends SIGINT to the program's process group, once for each message, and is then written as a line. A program
+        with `task_as: stdin` gets the signal without the line. SIGINT ends a program that does not handle it, and the
+        attempt then fails with `signal`.""",
     ),
-    (code("guardian_nudge"), "as `user_message`, with `[GUARDIAN INTERVENTION]` before it", _LINE),
-    (code("system"), "as `user_message`, with `[SYSTEM NOTE]` before it", _LINE),
+    (
+        code("guardian_nudge"),
+        "a message of the [monitor](monitor.md): as `user_message`, and begins with `[GUARDIAN INTERVENTION]`",
+        _LINE,
+    ),
+    (code("system"), "as `user_message`, and begins with `[SYSTEM NOTE]`", _LINE),
     (
         code("approval"),
-        "the answer to an approval, sent only by `answer_approval`",
-        "none: a program requests no approvals",
+        "is the answer to an approval; only the command `answer_approval` sends it",
+        "is not sent: a program requests no approvals",
     ),
 )
 _FACTS = """## Facts about calls and turns
 
-What agents report differs. Where a harness does not report a fact, its field is absent from the events
-([events.md](events.md)): absent means unknown, not `ok` or none.
+The table shows which facts about a tool call or a turn are in the events ([events.md](events.md)) of each harness. If a
+fact is not known, its field is absent. An absent field means unknown: it means neither `ok` nor none.
 """
 FACTS: tuple[tuple[str, ...], ...] = (
     (
         "`outcome` of a call",
-        "of the program as one call: `ok`, `failed`, `cancelled`; of the calls that it reports, what it reports",
-        "all; `outage` where the worker finds one",
-        "all; `outage` where the worker finds one",
-        "all but `timed_out`; `outage` where the worker finds one",
+        "for the whole program, which is one call: `ok`, `failed` or `cancelled`; for calls that it reports: its value",
+        "all values; `outage` if the worker finds one",
+        "all values; `outage` if the worker finds one",
+        "all values except `timed_out`; `outage` if the worker finds one",
     ),
     (
         "`exit_code` of a call",
-        "of the program",
-        "of `Bash`; not where another status than 0 is no error, such as that of `grep`",
-        "of `terminal`",
-        "where the agent reports it in `rawOutput` (`exit_code`, `exitCode`) or `_meta.terminal_exit`",
+        "for the program",
+        "for calls of `Bash`; absent if a status other than 0 is not an error, as with `grep`",
+        "for calls of `terminal`",
+        "if the agent reports it in `rawOutput` (`exit_code`, `exitCode`) or `_meta.terminal_exit`",
     ),
     (
         "`origin` of a turn",
         "`task`, `iteration`",
-        "all, with `notice`",
-        "all but `notice`: no turn begins by itself",
-        "all but `notice`: a turn is a prompt",
+        "all values",
+        "all values except `notice`: no turn begins without an input",
+        "all values except `notice`: each turn begins with a prompt",
     ),
     (
-        "`parent_tool_use_id`: which sub-agent",
-        "what the program reports",
+        "`parent_tool_use_id`: the call that started the sub-agent",
+        "if the program reports it",
         "yes",
         "no: it has no sub-agents",
-        "where the agent reports it as `parentToolUseId` in its part of `_meta`, as Claude's does",
+        "if the agent reports it as `parentToolUseId` in its object inside `_meta`, as Claude's agent does",
     ),
     (
-        "`agent.context_compacted`",
-        "what the program reports",
-        "yes, with tokens",
+        "the event `agent.context_compacted`",
+        "if the program reports it",
+        "yes, with the number of tokens",
         "yes, with the number of messages",
-        "no: the protocol has nothing for it",
+        "no: the protocol has no message for it",
     ),
-    ("`check` of a call", *(["yes, from the command's arguments"] * 4)),
-    ("`check_passed`", *(["if `exit_code` is known and the command's status is that of the check"] * 4)),
+    ("`check` of a call: whether it ran tests, a linter, …", *(["yes, from the command's arguments"] * 4)),
+    ("`check_passed`", *(["if `exit_code` is known and is the status of the check itself"] * 4)),
     (
         "`content_sha256` of an edited file",
         *(["yes"] * 4),
     ),
 )
 """The facts, and for each kind, in the order of `HARNESSES`, what it reports."""
-_SHOWN = """`sandherd tasks get TASK` shows the agent's own message as `error`, and one of these as `error_type`;
-[errors.md](errors.md) lists all of them.
+_SHOWN = """For a failed task, `sandherd tasks get TASK` shows the agent's message as `error`, and the kind of error as
+`error_type`. These error types depend on the harness; [errors.md](errors.md) lists all error types.
 """
 FAILURES = (
-    (ErrorType.START, "its SDK is not installed (the error names the command), or the program can't be started"),
-    (ErrorType.MODEL_REFUSED, "a wrong key (401), an unknown model, no permission to use it"),
+    (
+        ErrorType.START,
+        "the agent's SDK is not installed (the error names the command for that), or the program can't be started",
+    ),
+    (ErrorType.MODEL_REFUSED, "a wrong key (401), an unknown model, or no permission to use the model"),
     (
         ErrorType.MODEL_UNAVAILABLE,
-        "no server at the model's address, too many requests (429), a server error (5xx)",
+        "no server at the model's address, too many requests (429), or a server error (5xx)",
     ),
-    (ErrorType.EXIT_STATUS, "the agent gave up: its own limits (`max_turns`), or a question that stopped it"),
-    (ErrorType.SIGNAL, "its program was killed from outside Sandherd"),
-    (ErrorType.OUT_OF_MEMORY, "it exceeded `--memory`"),
+    (
+        ErrorType.EXIT_STATUS,
+        """the program exited with another status than 0; or the agent stopped without a result, because it reached a
+        limit of its options (`max_turns`) or asked a question""",
+    ),
+    (ErrorType.SIGNAL, "a signal that Sandherd did not send ended the program; or an `interrupt`, see above"),
+    (ErrorType.OUT_OF_MEMORY, "the sandbox used more memory than `--memory` permits"),
 )
 
 
@@ -133,12 +161,13 @@ def harnesses() -> str:
     return page(
         "Harnesses",
         "libs/sandherd/contracts/harnesses.py",
-        "A harness does a task in its sandbox: any program, or an agent with a model.\n"
-        "`sandherd run --harness KIND` selects it; `--set FIELD=VALUE` sets any field below; `--ask` names tools that\n"
-        "need an approval, and `--deny` tools that the agent may not use.\n"
+        "A harness is a kind of agent with its options: it defines which program does a task in its sandbox.\n"
+        "The kind `command` runs any program. The other kinds run an agent that uses a language model.\n\n"
+        "`sandherd run --harness KIND` selects the kind, and `--set FIELD=VALUE` sets a field of the kind, as listed\n"
+        "below. `--ask` names tools that need an approval, and `--deny` names tools that the agent may not use.\n"
         "In a [file of tasks](task-files.md), the block `harness` has the same fields.\n"
-        "Without a program and a kind, it is the default of the [project](scheduling.md#projects), kind `default`.\n"
-        "Other distributions can add kinds: [plugins.md](plugins.md).\n",
+        "If a task names neither a kind nor a program, it has the kind `default`: it uses the default harness of its\n"
+        "[project](scheduling.md#projects). Python packages can add kinds: [plugins.md](plugins.md).\n",
         *_abilities(),
         *(part for kind in HARNESSES for part in _kind(kind)),
         _MESSAGES,
@@ -166,14 +195,16 @@ def _kind(kind: str) -> list[str]:
     for base in reversed(model.__mro__):
         told |= _docs(base) if issubclass(base, BaseModel) and base is not BaseModel else {}
     rows = [
-        (code(name), code(_default(field)), told.get(name, EMPTY))
+        (code(name), code(_default(field)), told.get(name) or MEANINGS.get(name, EMPTY))
         for name, field in model.model_fields.items()
         if name != "kind"
     ]
     about = inspect.cleandoc(model.__doc__ or EMPTY)
     parts = [f"## {kind}\n", f"{about}\n", f"```console\n{shown}```\n", f"{NOTES[kind]}\n"]
     if kind in KINDS:
-        parts.append(f"Its SDK needs Python {KINDS[kind]} or newer, which uv finds or downloads.\n")
+        parts.append(
+            f"Its SDK needs Python {KINDS[kind]} or newer. If this Python is not installed, `uv` downloads it.\n"
+        )
     return [*parts, table(("field", "default", "meaning"), rows)]
 
 

@@ -106,7 +106,8 @@ def command_table() -> str:
         (code(command.type), types(one.accepted), types(one.ends), types(one.refused), one.repetition, one.unchanged)
         for command, one in OUTCOMES.items()
     )
-    return table(("command", "accepted", "completed", "refused", "what a repetition does", "if no event comes"), rows)
+    headings = ("command", "accepted", "completed", "refused", "if the command is sent again", "if no event comes")
+    return table(headings, rows)
 
 
 def types(events: Iterable[type[EventData]]) -> str:

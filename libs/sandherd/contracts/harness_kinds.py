@@ -16,17 +16,17 @@ class HarnessCapabilities:
     """The capabilities of all agents of a kind."""
 
     accepts_messages_mid_turn: bool
-    """A message is passed to it during a turn; otherwise the message waits for the turn's end."""
+    """The agent receives messages during a turn; otherwise a message waits for the end of the turn."""
     interruptible: bool
-    """An interrupt stops its turn, and the agent keeps running; otherwise the agent has only one turn."""
+    """An interrupt stops the agent's turn, and the agent continues to run; otherwise the agent has only one turn."""
     accepts_follow_ups: bool
-    """After its task is done, a message begins another turn; otherwise the message is rejected."""
+    """After the task is done, a message begins another turn; otherwise the message is rejected."""
     stores_session: bool
-    """Its session is stored as a transcript, which another attempt can resume."""
+    """The agent's session is stored as a transcript, and another attempt can resume it."""
     requests_approvals: bool
-    """`approvals` defines which of its tools need an approval."""
+    """`approvals` defines which of the agent's tools need an approval."""
     accepts_tools: bool
-    """It can use the herd's own tools, and those of `mcp_servers`."""
+    """The agent can use the tools of the herd, and those of `mcp_servers`."""
 
 
 CAPABILITIES: Final = {

@@ -112,9 +112,10 @@ class CommandHarness(Model):
     script: Text | None = None
     """A program as text: run by the interpreter in its first line (`#!`), otherwise by /bin/sh."""
     task_as: Literal["env", "argument", "stdin", "file"] = Field(default="env", exclude_if=lambda value: value == "env")
-    """How the program gets the task: in SANDHERD_TASK, which is always set; also as its last argument; as all of its
-    standard input, so that it can't receive messages; or in a file whose path is in SANDHERD_TASK_PATH. A task of more
-    than 128,000 bytes fits no variable or argument: SANDHERD_TASK_PATH is set then, and SANDHERD_TASK is not."""
+    """How the program gets the task. `env`: in SANDHERD_TASK, which every value sets. `argument`: also as its last
+    argument. `stdin`: also as its whole standard input, so it can't receive messages. `file`: also in a file whose path
+    is in SANDHERD_TASK_PATH. A task of more than 128,000 bytes fits into no variable or argument: for every value,
+    SANDHERD_TASK_PATH is set then, and SANDHERD_TASK is not."""
 
     @model_validator(mode="after")
     def _runs_something(self) -> Self:
@@ -131,7 +132,7 @@ class ClaudeHarness(McpToolOptions):
     kind: Literal["claude"]
     model: ModelName | None = None
     permission_mode: Literal["default", "acceptEdits", "bypassPermissions", "plan"] = "default"
-    """Which permissions the SDK itself requests; `approvals` always decides."""
+    """The SDK's permission mode: for which tools the SDK requests a permission. `approvals` decides in every mode."""
     max_turns: Annotated[int, Field(ge=1, le=100_000)] | None = None
     max_budget_micro_usd: Annotated[MicroDollars, Field(ge=1)] | None = None
     system_prompt: Text | None = None
@@ -139,7 +140,7 @@ class ClaudeHarness(McpToolOptions):
     append_system_prompt: Text | None = None
     """Is appended to the SDK's own system prompt."""
     allowed_tools: Annotated[list[ToolName], Field(max_length=256)] = Field(default_factory=list)
-    """Empty: the program's default tools; by default it searches files with its shell."""
+    """Only these tools are available. Empty: the program's default tools; it then searches files by shell commands."""
     disallowed_tools: Annotated[list[ToolName], Field(max_length=256)] = Field(default_factory=list)
     skills: bool = True
     subagents: bool = True
@@ -147,7 +148,7 @@ class ClaudeHarness(McpToolOptions):
 
 
 class OpenHandsHarness(McpToolOptions):
-    """OpenHands, run by its SDK. Set what is not given here as variables: LLM_API_KEY, LLM_MODEL, LLM_BASE_URL."""
+    """OpenHands, run by its SDK. It reads the variables LLM_API_KEY, LLM_MODEL, LLM_BASE_URL; fields override them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
