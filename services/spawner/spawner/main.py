@@ -202,7 +202,8 @@ class Spawner:
         )
         menu, queue = SpawnPolicy.of(self._settings, capabilities_of(runtimes)), follow(live, self._settings)
         admission = Admission(bus, live, queue.capacity.exhausted_limit)
-        pool, reconciler = Pool(live, menu), SandboxReconciler(live, lease, steps)
+        pool = Pool(live, menu, self._settings.worker_credential_life)
+        reconciler = SandboxReconciler(live, lease, steps)
         return Core(live, lease, minter, runtimes, menu, queue, admission, pool, reconciler)
 
     def _open_for_questions(self, core: Core) -> None:
@@ -218,7 +219,7 @@ class Spawner:
                     runtimes=core.runtimes,
                     menu=menu,
                     admission=core.admission,
-                    claim=core.pool.claim,
+                    assign=core.pool.assign,
                     quota=Quota.of("sandboxes", records_mb),
                 ),
                 sealing_key,

@@ -34,6 +34,8 @@ class Assignment:
     nats_url: str
     credentials: Path | None
     """The credentials file for joining; None for a broker without credentials."""
+    grant: str | None
+    """The first credential, as the JSON of a `CredentialGrant`; None: it has to be requested."""
     task_file: Path
     state_dir: Path
     work_dir: Path
@@ -80,6 +82,7 @@ class Assignment:
             fence=int(_number(environ, "SANDHERD_FENCE", 1)),
             nats_url=_text(environ, "NATS_URL"),
             credentials=_path(environ, "SANDHERD_CREDENTIALS"),
+            grant=environ.get("SANDHERD_GRANT") or None,
             task_file=Path(_text(environ, "SANDHERD_TASK_FILE")),
             state_dir=Path(_text(environ, "SANDHERD_STATE_DIR")),
             work_dir=Path(_text(environ, "SANDHERD_WORK_DIR")),

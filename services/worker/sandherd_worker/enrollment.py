@@ -1,9 +1,9 @@
 """Membership of the herd: the sandbox's own key, its credential, and the main connection to the broker.
 
-Joining always takes the same steps: a short connection with the joiner's credentials, a request for a JWT for the
-sandbox's key, then the main connection. At about half of the JWT's lifetime a new JWT is requested the same way, and
-the main connection uses it after a reconnect. If the broker closes the main connection for good (expired, revoked), all
-steps are repeated.
+Joining takes three steps: a short connection with the joiner's credentials, a request for a JWT for the sandbox's key,
+then the main connection. A warm worker gets its first JWT with its assignment, and begins with the third step. At about
+half of the JWT's lifetime a new JWT is requested the same way, and the main connection uses it after a reconnect. If
+the broker closes the main connection for good (expired, revoked), all steps are repeated.
 """
 
 import asyncio
@@ -81,6 +81,7 @@ class Enrollment:
         self._session = session
         self._granted = granted
         self._jwt = ""
+        self._issued = assignment.grant
 
     async def run(self) -> None:
         """Run the session over one connection after another, until cancelled. Raises `EnrollmentRefusedError`."""
@@ -114,18 +115,30 @@ class Enrollment:
         pair = own_key(self._who.state_dir)
         closing: asyncio.Task[None] | None = None
         try:
-            async with AsyncExitStack() as joiner:
-                grant = await self._request_credential(pair.public_key.decode(), joiner)
-                closing = asyncio.create_task(joiner.pop_all().aclose())
+            grant = issued = self._take_issued()
+            if grant is None:
+                async with AsyncExitStack() as joiner:
+                    grant = await self._request_credential(pair.public_key.decode(), joiner)
+                    closing = asyncio.create_task(joiner.pop_all().aclose())
             self._jwt = grant.jwt
-            await self._stay(Identity.renewing(lambda: self._jwt, pair.seed.decode()), grant)
+            identity = Identity.renewing(lambda: self._jwt, pair.seed.decode())
+            await self._stay(identity, grant, admits=issued is not None)
         finally:
             pair.wipe()
             if closing is not None:
                 await closing
 
-    async def _stay(self, identity: Identity, grant: CredentialGrant | None) -> None:
-        """Open the main connection and run the session, until the connection is closed for good."""
+    def _take_issued(self) -> CredentialGrant | None:
+        """The credential that came with the assignment: used once, as a refused one is not valid later either."""
+        text, self._issued = self._issued, None
+        grant = CredentialGrant.model_validate_json(text) if text else None
+        return grant if grant is not None and grant.expires_at > now() else None
+
+    async def _stay(self, identity: Identity, grant: CredentialGrant | None, *, admits: bool = False) -> None:
+        """Open the main connection and run the session, until the connection is closed for good.
+
+        `admits`: the agent may start once it is open. Before that, the broker may refuse the credential as revoked.
+        """
         closed = asyncio.Event()
         watch = ConnectionCallbacks()
         watch.closed = closed.set
@@ -139,6 +152,8 @@ class Enrollment:
         ) as bus:
             # The uplink resends what was not acknowledged, in order; no message may overtake it.
             watch.disconnected = bus.drop_unsent
+            if admits and grant is not None:
+                self._granted(grant)
             _log.info("connected to broker")
             await run_until_first(
                 closed.wait(), self._session(bus), self._renew(bus, grant), again_after=SHORT_CLEANUP_SECONDS

@@ -15,6 +15,7 @@ from typing import Final
 
 BEGIN: Final = "begin"
 ENVIRONMENT: Final = "environment.json"
+PUBLIC_KEY: Final = "worker.pub"
 _NEEDED: Final = (
     "concurrent.futures.thread",
     "email.parser",
@@ -77,9 +78,28 @@ def wait_for_identity(environ: Mapping[str, str]) -> dict[str, str] | None:
         raise WarmError("SANDHERD_STATE_DIR is not set; a worker is started by a runtime, which sets it")
     with _listening() as ended:
         load()
+        _store_key(Path(state_dir))
         if not _wait(Path(state_dir) / BEGIN, ended):
             return None
     return {**environ, **read_environment(Path(state_dir) / ENVIRONMENT)}
+
+
+def _store_key(state_dir: Path) -> None:
+    """Create the sandbox's key, and store its public part for the spawner: it then issues a credential at the claim.
+
+    Raises `WarmError`.
+    """
+    from sandherd_worker.enrollment import own_key
+
+    try:
+        pair = own_key(state_dir)
+        public = pair.public_key.decode()
+        pair.wipe()
+        part = state_dir / f"{PUBLIC_KEY}.new"
+        part.write_text(public)
+        part.replace(state_dir / PUBLIC_KEY)
+    except OSError as error:
+        raise WarmError(f"{state_dir} can't be written: {error.strerror or error}") from error
 
 
 @contextmanager

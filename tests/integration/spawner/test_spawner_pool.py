@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from nats.js.errors import KeyNotFoundError, NoKeysError
 
+from sandherd.bus.identity.keys import Key
 from sandherd.client import Herd
 from sandherd.contracts.commands import SandboxLimits, TerminateSandbox
 from sandherd.service.service import Service
@@ -17,6 +18,7 @@ from spawner.pool.record import WarmRecord, WarmState
 from spawner.runtimes import shim
 from spawner.runtimes.layout import Layout
 from tests.integration.spawner.file_thief import CANARY, Thief, context_of
+from tests.raw_connections import RawConnection
 
 Make = Callable[..., Service]
 QUICK = {"quick": {"warm": 1}}
@@ -66,6 +68,26 @@ async def test_task_uses_a_warm_sandbox(spawner: Make, person: Any) -> None:
         await emptied(person, person.home)
         assert await pooled(service) == []
     person.check_sequences()
+
+
+async def test_warm_worker_gets_its_credential_with_its_identity(spawner: Make, person: Any, herd: Broker) -> None:
+    """It requests none. Once the sandbox has ended, the broker refuses its key, as that of any other worker."""
+    async with spawner(profiles=QUICK).running() as service:
+        record = (await ready(person, service))[0]
+        place = Layout(person.home / "sandboxes", person.home / "kept").directory(record.unit)
+        key = Key.from_seed((place.state / "worker.nk").read_text())
+        assert record.public_key == key.public
+        view = await person.ended(await person.submit(["true"], profile="quick"))
+        await person.hears(view.sandbox, "sandbox.terminated")
+        assert person.types(view.sandbox).count("agent.started") == 1
+        counted = {"request": "spawner.credential", "outcome": "ok"}
+        assert not service.registry.get_sample_value("sandherd_requests_total", counted)
+        token, _ = herd.minter().mint_worker("p1", view.sandbox, key.public, 3600)
+        connection = await RawConnection.open(herd.url)
+        assert (await connection.connect(token, key)).startswith(b"-ERR ")
+        await connection.close()
+    async with spawner().running():
+        await emptied(person, person.home)
 
 
 async def test_task_without_a_warm_unit_starts_cold(spawner: Make, person: Any) -> None:

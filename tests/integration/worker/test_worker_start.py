@@ -4,13 +4,15 @@ import asyncio
 import json
 import os
 import signal
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandherd.bus.identity.keys import Key, KeyKind
 from sandherd.contracts.names import new_name
-from sandherd.contracts.requests import WorkerExec
+from sandherd.contracts.requests import CredentialGrant, WorkerExec
 from sandherd.contracts.subjects import Principal
 from sandherd_worker.exits import ExitCode
 
@@ -145,6 +147,57 @@ async def test_warm_worker_idles_until_it_is_assigned(sandbox: Any, eventually: 
     assert await sandbox.ended() == 0, sandbox.log.read_text()
     assert kinds(await sandbox.events())[-2:] == ["completed", "shutdown"]
     assert await sandbox.output() == "done\n"
+
+
+async def _assign(sandbox: Any, grant: CredentialGrant) -> None:
+    """Let a waiting worker begin, with this credential."""
+    path = sandbox.state / "environment.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"SANDHERD_GRANT": grant.model_dump_json()}))
+    (sandbox.state / "begin").write_bytes(b"\n")
+
+
+async def test_warm_worker_connects_with_the_credential_of_its_assignment(
+    sandbox: Any, desk: Any, herd: Any, eventually: Any
+) -> None:
+    """For the key that it has stored; it requests nothing, until the credential has to be renewed."""
+    sandbox.task("while ! test -e enough; do sleep 0.05; done")
+    await _warm(sandbox, eventually)
+    key = (sandbox.state / "worker.pub").read_text()
+    token, expires_at = herd.minter().mint_worker("default", sandbox.name, key, 3.0)
+    await _assign(sandbox, CredentialGrant(jwt=token, expires_at=expires_at))
+    await sandbox.event("started")
+    await eventually(lambda: len(desk.asked) >= 1, "a renewal")
+    (sandbox.work / "enough").touch()
+    assert await sandbox.ended() == 0, sandbox.log.read_text()
+    assert {asked.public_key for asked in desk.asked} == {key}
+    assert kinds(await sandbox.events("started", "completed")) == ["started", "completed"]
+
+
+async def test_warm_worker_with_a_refused_credential_does_not_start(
+    sandbox: Any, desk: Any, herd: Any, eventually: Any
+) -> None:
+    """The broker refuses the credential, as that of an attempt that has ended; the request for another decides."""
+    desk.may_start = False
+    sandbox.task("touch begun")
+    await _warm(sandbox, eventually)
+    token, expires_at = herd.minter().mint_worker("default", sandbox.name, Key.new(KeyKind.USER).public, 3600)
+    await _assign(sandbox, CredentialGrant(jwt=token, expires_at=expires_at))
+    assert await sandbox.ended() == ExitCode.NOT_STARTED
+    assert len(desk.asked) == 1
+    assert not (sandbox.work / "begun").exists()
+    assert await sandbox.events() == []
+
+
+async def test_warm_worker_with_an_expired_credential_requests_one(
+    sandbox: Any, desk: Any, herd: Any, eventually: Any
+) -> None:
+    """A worker that its host suspended before it began."""
+    sandbox.task("echo done")
+    await _warm(sandbox, eventually)
+    token, _ = herd.minter().mint_worker("default", sandbox.name, (sandbox.state / "worker.pub").read_text(), 3600)
+    await _assign(sandbox, CredentialGrant(jwt=token, expires_at=datetime(2026, 1, 1, tzinfo=UTC)))
+    assert await sandbox.ended() == 0, sandbox.log.read_text()
+    assert len(desk.asked) == 1
 
 
 async def test_stopped_warm_worker_publishes_nothing(sandbox: Any, eventually: Any) -> None:

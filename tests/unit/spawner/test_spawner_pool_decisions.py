@@ -56,10 +56,11 @@ def test_only_a_ready_unit_is_claimed_once() -> None:
     """A claim changes only a ready unit; any other is unchanged."""
     record = requested("wrm-1", KIND, NOW)
     assert claimed(record, "p1.sbx-1", NOW) is record
-    mine = claimed(ready(record), "p1.sbx-1", NOW)
+    mine = claimed(ready(record, "UKEY"), "p1.sbx-1", NOW)
     assert (mine.state, mine.claimed_by) == (WarmState.CLAIMED, "p1.sbx-1")
     assert claimed(mine, "p1.sbx-2", NOW) is mine
-    assert ready(mine) is mine
+    assert mine.public_key == "UKEY"
+    assert ready(mine, None) is mine
     assert not stale(mine, NOW + timedelta(seconds=59), 60)
     assert stale(mine, NOW + timedelta(seconds=60), 60)
 

@@ -36,7 +36,7 @@ def live() -> LiveState:
 def refill(live: LiveState) -> Filler:
     """A filler that knows of one claim."""
     made = Filler(live, cast("Any", None), {}, (), max_age=60)
-    record = claimed(ready(requested("wrm-1", KIND, NOW)), "p1.sbx-1", NOW)
+    record = claimed(ready(requested("wrm-1", KIND, NOW), None), "p1.sbx-1", NOW)
     live.pool_index.update(StoredRecord(record, 1))
     return made
 

@@ -82,9 +82,11 @@ def requested(unit: str, kind: PoolProfile, now: datetime) -> WarmRecord:
     )
 
 
-def ready(record: WarmRecord) -> WarmRecord:
-    """The record once it is ready to be claimed."""
-    return record.model_copy(update={"state": WarmState.READY}) if record.state is WarmState.REQUESTED else record
+def ready(record: WarmRecord, public_key: str | None) -> WarmRecord:
+    """The record once its worker waits with this key, and can be claimed."""
+    if record.state is not WarmState.REQUESTED:
+        return record
+    return record.model_copy(update={"state": WarmState.READY, "public_key": public_key})
 
 
 def claimed(record: WarmRecord, by: str, now: datetime) -> WarmRecord:

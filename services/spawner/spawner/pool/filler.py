@@ -115,13 +115,13 @@ class Filler:
             plan = WarmPlan(
                 unit=record.unit, limits=record.limits, user_namespaces=record.user_namespaces, profile=record.profile
             )
-            await call_with_timeout(runtime.prepare(plan), timeout, f"runtime {runtime.name}")
+            key = await call_with_timeout(runtime.prepare(plan), timeout, f"runtime {runtime.name}")
         except RuntimeFailedError as error:
             _log.warning("warm sandbox not started", unit=record.unit, error=str(error))
             await self._drop(record.unit, timeout)
             return
         self._lease.check()
-        await self._live.pool.replace(held, decisions.ready(record))
+        await self._live.pool.replace(held, decisions.ready(record, key))
 
     async def _close_claim(self, record: WarmRecord, timeout: float) -> None:
         """Drop a claimed one from the pool once its sandbox's record exists; remove it if the claim was abandoned.

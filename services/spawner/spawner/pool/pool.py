@@ -1,6 +1,7 @@
 """Claims warm sandboxes from the pool by compare-and-set, so that none is claimed twice."""
 
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final
 
 from sandherd.contracts.specs import SandboxLimits
@@ -8,9 +9,18 @@ from spawner.live_state import LiveState
 from spawner.pool import decisions
 from spawner.records.record import StoreUnavailableError
 from spawner.sandboxes import decisions as of_sandbox
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.record import SandboxRecord, WorkerKey
 from spawner.spec_resolution import SpawnPolicy, expiry, same_as_profile
 from spawner.tasks.record import TaskRecord
+
+
+@dataclass(frozen=True)
+class WarmClaim:
+    """A claimed unit, and the public key of its worker if that is known."""
+
+    unit: str
+    public_key: str | None = None
+
 
 METRIC: Final = "sandherd_warm_claims_total"
 
@@ -18,36 +28,52 @@ METRIC: Final = "sandherd_warm_claims_total"
 class Pool:
     """The claimable warm sandboxes. Without a match a sandbox is started cold, without waiting."""
 
-    def __init__(self, live: LiveState, menu: SpawnPolicy) -> None:
+    def __init__(self, live: LiveState, menu: SpawnPolicy, credential_life: float) -> None:
+        """`credential_life` of a worker's credential is in seconds."""
         self._live = live
         self._menu = menu
+        self._credential_life = credential_life
         self._has_profiles = bool(decisions.kinds(menu))
 
     async def intend(self, task: TaskRecord, sandbox: str, now: datetime) -> SandboxRecord:
         """The record of the sandbox of a task's attempt, from the pool if it has a match."""
-        unit = None
+        record = of_sandbox.requested(task, sandbox, now, expires_at=expiry(task.spec, self._menu, now))
         mounted = task.checkout is not None and task.checkout.bundle is None
-        if task.defaults.image is None and not mounted:  # a warm sandbox has the runtime's image, and no mirror
-            unit = await self.claim(f"{task.project}.{sandbox}", task.spec.profile, task.runtime, task.limits, now)
-        return of_sandbox.requested(task, sandbox, now, expires_at=expiry(task.spec, self._menu, now), unit=unit)
+        if task.defaults.image is not None or mounted:  # a warm sandbox has the runtime's image, and no mirror
+            return record
+        return await self.assign(record, now)
 
-    async def claim(
+    async def assign(self, record: SandboxRecord, now: datetime) -> SandboxRecord:
+        """The same record with a matching warm sandbox from the pool, if there is one.
+
+        The key of its worker is recorded before a credential is issued, so that it can be revoked.
+        """
+        claim = await self._claim(record.key, record.profile, record.runtime, record.limits, now)
+        if claim is None:
+            return record
+        assigned = record.model_copy(update={"unit": claim.unit})
+        if claim.public_key is None:
+            return assigned
+        expires_at = now + timedelta(seconds=self._credential_life + 1)
+        return of_sandbox.granted(assigned, WorkerKey(public_key=claim.public_key, expires_at=expires_at), now)
+
+    async def _claim(
         self, key: str, profile: str | None, runtime: str, limits: SandboxLimits, now: datetime
-    ) -> str | None:
+    ) -> WarmClaim | None:
         """A unit for the sandbox with this key, or None. Repeated for the same sandbox, it returns the same unit."""
         if not self._has_profiles or profile is None or not same_as_profile(limits, profile, self._menu):
             return None
         records = {unit: known.view for unit, known in self._live.pool_index.items()}
-        already_claimed = next((unit for unit, record in records.items() if record.claimed_by == key), None)
+        already_claimed = next((record for record in records.values() if record.claimed_by == key), None)
         if already_claimed:
-            return already_claimed
+            return WarmClaim(already_claimed.unit, already_claimed.public_key)
         try:
             return await self._claim_first(decisions.claimable(records, profile, runtime, limits), key, now)
         except StoreUnavailableError:
             # A claim that succeeded without a reply is found and removed by the filler.
             return None
 
-    async def _claim_first(self, units: list[str], key: str, now: datetime) -> str | None:
+    async def _claim_first(self, units: list[str], key: str, now: datetime) -> WarmClaim | None:
         for unit in units:
             held = await self._live.pool.load(unit)
             claimed = decisions.claimed(held.record, key, now) if held else None
@@ -55,7 +81,7 @@ class Pool:
                 continue
             if await self._live.pool.replace(held, claimed):
                 self._count("claimed")
-                return unit
+                return WarmClaim(unit, claimed.public_key)
             self._count("lost")
         self._count("empty")
         return None

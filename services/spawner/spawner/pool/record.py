@@ -32,6 +32,8 @@ class WarmRecord(Record):
     state: WarmState = WarmState.REQUESTED
     requested_at: AwareDatetime
     claimed_at: AwareDatetime | None = None
+    public_key: str | None = None
+    """The public key of its worker, once it waits; None: its worker joins with a key that it makes later."""
     claimed_by: str | None = None
     """`<project>.<sandbox>` of the sandbox that claimed it."""
 

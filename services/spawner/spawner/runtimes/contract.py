@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from sandherd.contracts.attempt_inputs import Previous
 from sandherd.contracts.commands import SandboxLimits, SandboxSpec
-from sandherd.contracts.requests import Mount
+from sandherd.contracts.requests import CredentialGrant, Mount
 from spawner.runtimes.commands import Address, Command, CommandResult, File
 from spawner.runtimes.errors import RuntimeFailedError, RuntimeFault
 
@@ -72,6 +72,8 @@ class SandboxPlan:
     max_work_bytes: int = 0
     """Maximum size in bytes of the archive of its work tree that is stored if the attempt fails."""
     joiner: str
+    grant: CredentialGrant | None = None
+    """A credential for the key of a warm sandbox's worker, which then needs not request one."""
     nats_url: str
     tls: Mapping[str, str] = field(default_factory=dict)
     """The PEM texts for its connection to the broker, by the variables of their files; the key is a secret."""
@@ -200,8 +202,11 @@ class Runtime(Protocol):
     def on_exit(self, notify: Callable[[str], None]) -> None:
         """Call `notify(unit)` from now on whenever the worker of a sandbox has ended."""
 
-    async def prepare(self, plan: WarmPlan) -> None:
-        """Start a sandbox whose worker waits for its identity. Does nothing if that was done."""
+    async def prepare(self, plan: WarmPlan) -> str | None:
+        """Start a sandbox whose worker waits for its identity, unless that was done.
+
+        Returns the public key with which it will connect, if it has one already.
+        """
 
     async def create(self, plan: SandboxPlan) -> None:
         """Create the sandbox and start its worker, or give a warm one its identity. Done already: does nothing."""

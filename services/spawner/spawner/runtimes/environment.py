@@ -65,6 +65,11 @@ def memory_loss(known: bool) -> dict[str, str]:  # noqa: FBT001  # what is known
     return {"SANDHERD_LOST_FOR_MEMORY": "1"} if known else {}
 
 
+def granted(plan: SandboxPlan) -> dict[str, str]:
+    """For a warm worker: the variable with the credential for its key, if it is issued already."""
+    return {} if plan.grant is None else {"SANDHERD_GRANT": plan.grant.model_dump_json()}
+
+
 def variables(plan: SandboxPlan, seen: Paths, *, group: Path | None, lost: int | None = None) -> dict[str, str]:
     """The complete environment of the worker; nothing is inherited from the spawner.
 

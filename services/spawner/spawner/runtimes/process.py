@@ -10,7 +10,7 @@ from sandherd import process_signals
 from sandherd.concurrency import cancel_and_wait
 from sandherd.processes import ProcessId
 from sandherd.telemetry import logs
-from spawner.runtimes import cgroups, network, nsenter, own_files, shim, warm_workers
+from spawner.runtimes import cgroups, environment, network, nsenter, own_files, shim, warm_workers
 from spawner.runtimes.commands import Address, Command, CommandResult, File
 from spawner.runtimes.contract import (
     Capabilities,
@@ -83,14 +83,15 @@ class ProcessRuntime:
         for place in self.layout.directories():
             self._watch(place)
 
-    async def prepare(self, plan: WarmPlan) -> None:
-        """Start a worker that waits for its identity, and return when it waits."""
+    async def prepare(self, plan: WarmPlan) -> str | None:
+        """Start a worker that waits for its identity, and return its public key when it waits."""
         self._refuse_weak()
         place = self.layout.directory(plan.unit)
         if not place.was_claimed():
             await asyncio.to_thread(self.starting.set_up_warm, place, plan)
             await self._start(place, place.first_run(), self.starting.warm_start(place, plan))
         await warm_workers.until_waiting(place, lambda: self._shim(place) is not None)
+        return warm_workers.public_key(place)
 
     async def create(self, plan: SandboxPlan) -> None:
         """Create the sandbox and start its worker, or have a warm one begin, unless that was done."""
@@ -101,7 +102,7 @@ class ProcessRuntime:
         # Not "the next run": another request for the same sandbox may claim this one at any moment.
         run = place.first_run()
         if place.warm.exists():
-            variables = self.starting.variables(place, plan)
+            variables = self.starting.variables(place, plan) | environment.granted(plan)
             if await warm_workers.send_identity(place, variables, lambda: self._shim(place) is not None):
                 return
             run = place.new_run()

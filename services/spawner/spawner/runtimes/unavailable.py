@@ -44,7 +44,7 @@ class UnavailableRuntime:
     def on_exit(self, notify: Callable[[str], None]) -> None:
         """No sandbox is known, so none ends."""
 
-    async def prepare(self, plan: WarmPlan) -> None:  # the contract's signature, here and below
+    async def prepare(self, plan: WarmPlan) -> str | None:  # the contract's signature, here and below
         """Refused."""
         self._refuse()
 

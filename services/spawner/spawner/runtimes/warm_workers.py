@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
+from sandherd.bus.identity.keys import KeyKind, is_public_key
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.layout import SandboxDirectory
 
@@ -23,6 +24,8 @@ _READ_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.01
 _FIRST_POLL_SECONDS: Final = 0.0005
 _MODE: Final = 0o600
+_KEY_LENGTH: Final = 56
+"""Characters of a public key."""
 _BEGIN: Final = b"\n"
 
 
@@ -41,6 +44,17 @@ async def until_waiting(place: SandboxDirectory, alive: Callable[[], bool]) -> N
     if pipe is None:
         raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"{place.name} is not waiting for an identity")
     os.close(pipe)  # nothing was written, so the worker continues to wait
+
+
+def public_key(place: SandboxDirectory) -> str | None:
+    """The public key that a waiting worker has stored; None if there is none, as of a program that makes none."""
+    try:
+        descriptor = os.open(place.public_key, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor) as file:
+            found = file.read(_KEY_LENGTH + 1)
+    except (OSError, ValueError):
+        return None
+    return found if is_public_key(found, KeyKind.USER) else None
 
 
 async def send_identity(place: SandboxDirectory, variables: Mapping[str, str], alive: Callable[[], bool]) -> bool:

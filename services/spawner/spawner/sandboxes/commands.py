@@ -17,7 +17,6 @@ from sandherd.contracts.commands import (
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events.sandbox import SandboxRefused
-from sandherd.contracts.specs import SandboxLimits
 from sandherd.telemetry import logs
 from sandherd.telemetry.traceparents import new_traceparent
 from spawner.live_state import LiveState
@@ -31,8 +30,8 @@ from spawner.sandboxes.record import SandboxRecord
 from spawner.spec_resolution import Refusal, SpawnPolicy, project_refusal, resolve
 
 Decide = Callable[[SandboxRecord], SandboxRecord | Refusal]
-Claim = Callable[[str, str | None, str, SandboxLimits, datetime], Awaitable[str | None]]
-"""Claims a unit of the pool for the sandbox of a key: `pool.Pool.claim`."""
+Assign = Callable[[SandboxRecord, datetime], Awaitable[SandboxRecord]]
+"""Adds a warm sandbox from the pool to the record: `pool.Pool.assign`."""
 _log: Final = logs.get("commands")
 
 
@@ -47,7 +46,7 @@ class SandboxCommands:
         runtimes: Mapping[str, Runtime],
         menu: SpawnPolicy,
         admission: Admission,
-        claim: Claim,
+        assign: Assign,
         quota: Quota,
     ) -> None:
         """`quota` is of the bucket `sandboxes`."""
@@ -57,7 +56,7 @@ class SandboxCommands:
         self._runtimes = runtimes
         self._menu = menu
         self._admission = admission
-        self._claim = claim
+        self._assign = assign
 
     async def handle(self, command: Envelope[Any], delivery: Delivery) -> Outcome:
         """Handle one command."""
@@ -100,13 +99,8 @@ class SandboxCommands:
         async with self._admission.admit(record) as exhausted:
             if exhausted:
                 return Refusal(f"no capacity: {exhausted}", "sandbox", Code.BUSY)
-            held, _ = await self._live.sandboxes.create(await self._of_pool(record))
+            held, _ = await self._live.sandboxes.create(await self._assign(record, record.requested_at))
             return held
-
-    async def _of_pool(self, record: SandboxRecord) -> SandboxRecord:
-        """The same record with a matching warm sandbox from the pool, if there is one."""
-        unit = await self._claim(record.key, record.profile, record.runtime, record.limits, record.requested_at)
-        return record.model_copy(update={"unit": unit}) if unit else record
 
     async def _change(self, command: Envelope[SandboxCommand], delivery: Delivery) -> Outcome:
         refusals: list[Refusal] = []

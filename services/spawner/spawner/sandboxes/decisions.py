@@ -27,13 +27,10 @@ MAX_KEYS: Final = 16
 """Maximum keys of one sandbox that have valid credentials at the same time."""
 
 
-def requested(
-    task: TaskRecord, sandbox: str, now: datetime, *, expires_at: datetime | None = None, unit: str | None = None
-) -> SandboxRecord:
+def requested(task: TaskRecord, sandbox: str, now: datetime, *, expires_at: datetime | None = None) -> SandboxRecord:
     """The requested sandbox of the task's current attempt. It is stored before a runtime is called.
 
-    The inputs of the task's spec have the results of its dependencies. `expires_at` is from `spec_resolution.expiry`;
-    `unit` is its warm sandbox from the pool, if it has one.
+    The inputs of the task's spec have the results of its dependencies. `expires_at` is from `spec_resolution.expiry`.
     """
     record = SandboxRecord(
         project=task.project,
@@ -52,7 +49,6 @@ def requested(
         requested_at=now,
         expires_at=expires_at,
         joiner_until=joiner_end(expires_at),
-        unit=unit,
     )
     event = SandboxRequested(
         runtime=record.runtime,

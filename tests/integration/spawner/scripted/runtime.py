@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from sandherd.bus.identity.keys import Key, KeyKind
 from spawner.runtimes.commands import Address, Command, CommandResult, File
 from spawner.runtimes.contract import (
     Capabilities,
@@ -68,6 +69,8 @@ class Box:
     since: float
     plan: SandboxPlan | None = None
     doing: Doing = Doing.JOINING
+    key: str = ""
+    """The public key of a worker that was started beforehand; it is that of each later run, too."""
     runs: int = 1
     alive: bool = True
     paused: bool = False
@@ -144,7 +147,12 @@ class Provider:
 
     def prepare(self, plan: WarmPlan) -> None:
         if plan.unit not in self.boxes:
-            self.boxes[plan.unit] = Box(plan.unit, None, self._now(), doing=Doing.WAITING)
+            key = Key.new(KeyKind.USER).public
+            self.boxes[plan.unit] = Box(plan.unit, None, self._now(), doing=Doing.WAITING, key=key)
+
+    def key_of(self, unit: str) -> str | None:
+        box = self.boxes.get(unit)
+        return box.key or None if box else None
 
     def recover(self, plan: SandboxPlan) -> None:
         box = self.boxes.get(plan.unit)
@@ -198,8 +206,9 @@ class ScriptedRuntime:
     def on_exit(self, tell: Callable[[str], None]) -> None:
         """A history says itself when a spawner hears of an exit: by its sweep."""
 
-    async def prepare(self, plan: WarmPlan) -> None:
+    async def prepare(self, plan: WarmPlan) -> str | None:
         await self._ask("prepare", lambda: self._provider.prepare(plan))
+        return self._provider.key_of(plan.unit)
 
     async def create(self, plan: SandboxPlan) -> None:
         await self._ask("create", lambda: self._provider.create(plan))

@@ -37,12 +37,16 @@ class Workers:
     _said: int = 0
 
     async def join(self, box: Box, spawner: "Instance") -> None:
-        """Ask for a credential, and go on as the answer says."""
+        """Use the credential that came with the identity, or ask for one, and go on as the answer says."""
         plan, run = box.plan, box.runs
         if plan is None or not box.alive or box.paused or box.doing not in {Doing.JOINING, Doing.RECOVERING}:
             return
+        issued = box.doing is Doing.JOINING and plan.grant is not None and run == 1
+        if issued and box.key not in self.world.revoked:  # as the broker checks when it connects
+            self._answered(box, run, may_start=True)
+            return
         asked: IncomingRequest[Any] = IncomingRequest(
-            AskCredential(public_key=Key.new(KeyKind.USER).public, fence=plan.fence),
+            AskCredential(public_key=box.key or Key.new(KeyKind.USER).public, fence=plan.fence),
             {"project": plan.project, "sandbox": plan.sandbox},
         )
         try:

@@ -63,7 +63,7 @@ class BoxRuntime:
         """Call `notify(unit)` from now on whenever a box changes, as when its worker has ended."""
         self._watching = asyncio.create_task(self._watch(notify))
 
-    async def prepare(self, plan: WarmPlan) -> None:  # noqa: ARG002  # the contract's signature
+    async def prepare(self, plan: WarmPlan) -> str | None:  # noqa: ARG002  # the contract's signature
         """Not supported: a provider does not start boxes in advance."""
         raise RuntimeFailedError(RuntimeFault.REFUSED, f"runtime {self.name} can't start sandboxes in advance")
 
