@@ -131,7 +131,7 @@ GROUPS: Final = (
     ),
     Group(
         "spawn", "from `submit` to the agent's start", "tests.bench.starting:measure",
-        _figures("spawn", "ms", "start", "start_empty", "start_1000", "warm"),
+        _figures("spawn", "ms", "start", "start_empty", "start_1000", "warm", "warm_full"),
     ),
     Group(
         "branch", "from `submit` to the agent's start on a branch, and from its end to the pull request",

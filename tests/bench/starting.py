@@ -27,6 +27,8 @@ SETTINGS: Final = {
 }
 """What the stack is told: the crowd's tasks wait for ever, and two sandboxes of the profile are kept started."""
 WITHIN: Final = 60.0
+_REFILLED: Final = 1.0
+"""Seconds after which a pool is full again, and the sandbox before is removed."""
 _AT_MOST: Final = 200
 _AT_ONCE: Final = 100
 
@@ -46,15 +48,21 @@ async def _measure_settings(recorder: Recorder, run: int, herd: Herd, home: Path
     recorder.add("spawn.start_empty", empty, await measure_by_hand())
     recorder.begin("spawn.warm", run)
     recorder.add("spawn.warm", await measure_start(herd, profile=WARM), empty)
+    recorder.begin("spawn.warm_full", run)
+    recorder.add("spawn.warm_full", await measure_start(herd, profile=WARM, pause=_REFILLED), empty)
     recorder.begin("spawn.start_1000", run)
     await crowd_in(home)
     recorder.add("spawn.start_1000", await measure_start(herd), empty)
 
 
-async def measure_start(herd: Herd, *, count: int = 8, profile: str | None = None) -> Latency:
-    """Submit one task after the other, each to the end of its sandbox; the time is that to `agent.started`."""
+async def measure_start(herd: Herd, *, count: int = 8, profile: str | None = None, pause: float = 0.0) -> Latency:
+    """Submit one task after the other, each to the end of its sandbox; the time is that to `agent.started`.
+
+    Without a pause (seconds) between them, a task starts beside the removal of the sandbox before, and a refill.
+    """
     took = []
     for number in range(min(count, _AT_MOST) + 1):
+        await asyncio.sleep(pause)
         seconds = await _start(herd, profile)
         if number:  # the first one warms the file cache
             took.append(seconds)

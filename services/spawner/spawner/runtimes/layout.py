@@ -74,11 +74,6 @@ class SandboxDirectory:
         return self.state / "previous.json"
 
     @property
-    def public_key(self) -> Path:
-        """The public key of a warm worker."""
-        return self.state / "worker.pub"
-
-    @property
     def start_pipe(self) -> Path:
         """The pipe on which a warm worker waits for its start signal."""
         return self.state / "begin"

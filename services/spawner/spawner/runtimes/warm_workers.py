@@ -24,6 +24,7 @@ _READ_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.01
 _FIRST_POLL_SECONDS: Final = 0.0005
 _MODE: Final = 0o600
+_PUBLIC_KEY: Final = "worker.pub"
 _KEY_LENGTH: Final = 56
 """Characters of a public key."""
 _BEGIN: Final = b"\n"
@@ -49,7 +50,7 @@ async def until_waiting(place: SandboxDirectory, alive: Callable[[], bool]) -> N
 def public_key(place: SandboxDirectory) -> str | None:
     """The public key that a waiting worker has stored; None if there is none, as of a program that makes none."""
     try:
-        descriptor = os.open(place.public_key, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(place.state / _PUBLIC_KEY, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor) as file:
             found = file.read(_KEY_LENGTH + 1)
     except (OSError, ValueError):

@@ -32,8 +32,8 @@ _SECRETS_MISSING: Final = (
 )
 _JOINER_LONGER: Final = 3600.0
 """How much longer than the oldest sandbox a joiner's credential is valid, in seconds: to recover undelivered events."""
-_LEAST_GRANTED: Final = 10.0
-"""The least lifetime of a credential that is issued with a warm sandbox's identity, in seconds."""
+_MIN_GRANT_SECONDS: Final = 10.0
+"""Minimum lifetime of a credential that is issued with a warm sandbox's identity."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _first_grant(
     if sandbox.unit is None or sandbox.state is not SandboxState.REQUESTED or key is None:
         return None
     life = (key.expires_at - now).total_seconds() - 1  # the token must not outlive what is recorded
-    if life < _LEAST_GRANTED or not may_start(sandbox, task):
+    if life < _MIN_GRANT_SECONDS or not may_start(sandbox, task):
         return None
     token, expires_at = minter.mint_worker(sandbox.project, sandbox.sandbox, key.public_key, life)
     return CredentialGrant(jwt=token, expires_at=expires_at)
