@@ -35,10 +35,10 @@ async def settle(world: World) -> None:
     await world.still()
     leader = world.spawner(0)
     assert leader is not None
-    leap = _FIRST_LEAP
+    leap, begun = _FIRST_LEAP, world.now()
     for _ in range(_ROUNDS):
         await until_still(world, leader)
-        check_now(world)
+        check_now(world, begun)
         if is_over(world):
             break
         world.pass_time(leap)
@@ -91,21 +91,24 @@ def left(world: World) -> list[tuple[Provider, Box]]:
     return [(provider, box) for provider, box in world.boxes() if box not in waiting[:WARM]]
 
 
-def check_now(world: World) -> None:
-    """No sandbox outlives its task or its time, and none that runs stands still, once its spawner had its turn."""
+def check_now(world: World, begun: datetime) -> None:
+    """No sandbox outlives its task or its time, and none that runs stands still, once its spawner had its turn.
+
+    `begun`: since when a spawner leads without interruption, as deadlines do not run without one.
+    """
     now = world.now()
     frozen = {box.unit for _, box in world.boxes() if box.alive and box.paused}
     for sandbox in world.journal.live():
         if sandbox.state is SandboxState.RUNNING and sandbox.runtime_unit in frozen:
             world.journal.broken.append(f"{sandbox.key} stands still though it runs")
-        why = _should_end(world, sandbox, now)
+        why = _should_end(world, sandbox, now, begun)
         if why and sandbox.state not in SANDBOX_ENDING:
             world.journal.broken.append(f"{sandbox.key} is {sandbox.state} though {why}")
     world.journal.check()
 
 
-def _should_end(world: World, sandbox: SandboxRecord, now: datetime) -> str | None:
-    if sandbox.expires_at and sandbox.expires_at + _PATIENCE < now:
+def _should_end(world: World, sandbox: SandboxRecord, now: datetime, begun: datetime) -> str | None:
+    if sandbox.expires_at and max(sandbox.expires_at, begun) + _PATIENCE < now:
         return "its time is over"
     if sandbox.task_key is None:
         return None
