@@ -43,6 +43,7 @@ async def settle(world: World) -> None:
             break
         world.pass_time(leap)
         leap = min(leap * 2.5, _LONGEST_LEAP)
+    await world.sweep(leader)  # what was published after the last one is removed from its record
     check_end(world)
 
 
