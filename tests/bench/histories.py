@@ -16,13 +16,13 @@ from event_ingest.partition_indexes import create_missing
 from event_ingest.queries.comparison import compare_sandboxes
 from event_ingest.queries.search import search_events
 from event_ingest.queries.statistics import count_statistics, show_overview
-from event_ingest.rows import columns
+from event_ingest.event_rows import columns
 from event_ingest.schema import ensure_partitions
 from event_ingest.search_texts import term_index
-from event_ingest.statements import STORE
+from event_ingest.batch_statements import STORE
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EVENTS
-from sandherd.contracts.requests import AskComparison, AskOverview, AskSearch, AskStatistics
+from sandherd.contracts.requests import GetComparison, GetOverview, SearchEvents, GetStatistics
 from sandherd.contracts.subjects import event_subject
 from tests.bench.ingest import Bench, batches_of
 from tests.bench.ingest_events import PROJECT, Said
@@ -53,14 +53,14 @@ async def measure(recorder: Recorder) -> None:
 
 
 def _questions(connection: Any, vocabulary: list[str]) -> dict[str, Callable[[int], Awaitable[Any]]]:
-    comparison, by_task = AskComparison(first="sbx-0", second="sbx-1"), AskStatistics(by="task")
+    comparison, by_task = GetComparison(first="sbx-0", second="sbx-1"), GetStatistics(by="task")
     return {
         "comparison": lambda _: compare_sandboxes(connection, comparison, PROJECT, _BUDGET),
         "search": lambda number: search_events(
-            connection, AskSearch(text=vocabulary[SEARCHES[number % len(SEARCHES)]]), PROJECT, _BUDGET
+            connection, SearchEvents(text=vocabulary[SEARCHES[number % len(SEARCHES)]]), PROJECT, _BUDGET
         ),
         "statistics": lambda _: count_statistics(connection, by_task, PROJECT, _BUDGET),
-        "overview": lambda _: show_overview(connection, AskOverview(), PROJECT, _BUDGET),
+        "overview": lambda _: show_overview(connection, GetOverview(), PROJECT, _BUDGET),
     }
 
 

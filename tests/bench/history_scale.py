@@ -23,21 +23,21 @@ import asyncpg
 
 from event_ingest.database import Database
 from event_ingest.history_policy import RetentionPolicy
-from event_ingest.history_retention import Drop, try_drop
+from event_ingest.history_retention import DropResult, try_drop
 from event_ingest.partition_indexes import create_missing
 from event_ingest.queries.audit import read_snapshot
 from event_ingest.queries.comparison import compare_sandboxes
 from event_ingest.queries.events import list_events
 from event_ingest.queries.search import search_events
 from event_ingest.queries.trajectory import read_trajectory
-from event_ingest.recount import RECOUNT
-from event_ingest.rows import COLUMNS, Row
+from event_ingest.totals_recount import RECOUNT
+from event_ingest.event_rows import COLUMNS, Row
 from event_ingest.schema import Schema, ensure_partitions, partition_name
 from event_ingest.short_rows import short_row
 from event_ingest.word_segment_indexes import create_segments, read_segments
 from event_ingest.word_segments import MIN_EVENTS
-from event_ingest.writer import store
-from sandherd.contracts.requests import AskAudit, AskComparison, AskEvents, AskSearch, AskTrajectory
+from event_ingest.batch_writer import store
+from sandherd.contracts.requests import GetAudit, GetComparison, ListEvents, SearchEvents, GetTrajectory
 from tests.bench.histories import SEARCHES, make_vocabulary, said_events
 from tests.bench.ingest import OURS, Bench, batches_of
 from tests.bench.ingest_events import PROJECT
@@ -134,18 +134,18 @@ def questions(connection: Any, database: Database, vocabulary: list[str], sandbo
 
     def search(number: int) -> Awaitable[Any]:
         word = vocabulary[SEARCHES[number % len(SEARCHES)]]
-        return search_events(connection, AskSearch(text=word), PROJECT, _BUDGET)
+        return search_events(connection, SearchEvents(text=word), PROJECT, _BUDGET)
 
     return {
-        "trajectory": lambda _: read_trajectory(connection, AskTrajectory(sandbox=sandbox()), PROJECT, _BUDGET),
+        "trajectory": lambda _: read_trajectory(connection, GetTrajectory(sandbox=sandbox()), PROJECT, _BUDGET),
         "events": lambda _: list_events(
-            connection, AskEvents(sandbox=sandbox(), types=["agent.tool_use"]), PROJECT, _BUDGET
+            connection, ListEvents(sandbox=sandbox(), types=["agent.tool_use"]), PROJECT, _BUDGET
         ),
-        "audit_sandbox": lambda _: read_snapshot(database, AskAudit(sandbox=sandbox()), PROJECT),
-        "audit_project": lambda _: read_snapshot(database, AskAudit(), PROJECT),
+        "audit_sandbox": lambda _: read_snapshot(database, GetAudit(sandbox=sandbox()), PROJECT),
+        "audit_project": lambda _: read_snapshot(database, GetAudit(), PROJECT),
         "search": search,
         "comparison": lambda _: compare_sandboxes(
-            connection, AskComparison(first="sbx-0", second="sbx-1"), PROJECT, _BUDGET
+            connection, GetComparison(first="sbx-0", second="sbx-1"), PROJECT, _BUDGET
         ),
     }
 
@@ -209,7 +209,7 @@ async def measure_drop(database: Database, connection: Any, vocabulary: list[str
 
 
 async def _drop(connection: Any, day: date, now: datetime) -> None:
-    while await try_drop(connection, day, RetentionPolicy(1), now) is not Drop.DROPPED:
+    while await try_drop(connection, day, RetentionPolicy(1), now) is not DropResult.DROPPED:
         await asyncio.sleep(_DROP_PAUSE)
 
 

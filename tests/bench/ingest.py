@@ -26,10 +26,10 @@ import psutil
 
 from event_ingest.ingest import CONSUMER
 from event_ingest.migrator import migrate
-from event_ingest.rows import Batch, columns
+from event_ingest.event_rows import EventBatch, columns
 from event_ingest.short_rows import short_rows
-from event_ingest.statements import STORE
-from event_ingest.writer import write_new
+from event_ingest.batch_statements import STORE
+from event_ingest.batch_writer import write_new
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.contracts.subjects import Principal
@@ -217,12 +217,12 @@ def _between(begun: dict[str, float], ended: dict[str, float]) -> Latency:
     return latency_of([ended[identifier] - moment for identifier, moment in begun.items()])
 
 
-def batches_of(events: list[Said], size: int = _BATCH) -> list[Batch]:
+def batches_of(events: list[Said], size: int = _BATCH) -> list[EventBatch]:
     """The rows as event-ingest makes them, in its batches or in those of another size."""
     batches = []
     now = datetime.now(UTC)
     for start in range(0, len(events), size):
-        batch = Batch()
+        batch = EventBatch()
         for place, said in enumerate(events[start : start + size]):
             batch.add(place, Delivery(said.subject, said.document, "EVENTS", start + place + 1, 1, now))
         batches.append(batch)

@@ -30,7 +30,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer
-from sandherd_worker.artifacts import make_artifact
+from sandherd_worker.artifact_records import make_artifact
 from spawner.main import compose as compose_spawner
 from tests.bench.ingest import free_port, listening
 from tests.bench.ingest import running as in_process

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import asyncpg
 
-from event_ingest.rows import columns
-from event_ingest.statements import STORE
+from event_ingest.event_rows import columns
+from event_ingest.batch_statements import STORE
 from sandherd.bus.connection import Bus
-from sandherd.contracts.requests import AskAudit, AskEvents, AskTrajectory, Request
+from sandherd.contracts.requests import GetAudit, ListEvents, GetTrajectory, Request
 from sandherd.contracts.subjects import Principal, request_subject
 from tests.bench.ingest import ROOT, Bench, batches_of, running
 from tests.bench.ingest_events import PROJECT, SANDBOXES, Said, make_events
@@ -26,9 +26,9 @@ from tests.bench.recorder import Recorder
 EVENTS: Final = 40_000
 QUIET: Final = "beta"
 FLOODS: Final[Mapping[str, tuple[Request[Any], int]]] = {
-    "events": (AskEvents(limit=1000), 1000),
-    "audit": (AskAudit(), 300),
-    "trajectory": (AskTrajectory(sandbox=SANDBOXES[0], limit=1000), 200),
+    "events": (ListEvents(limit=1000), 1000),
+    "audit": (GetAudit(), 300),
+    "trajectory": (GetTrajectory(sandbox=SANDBOXES[0], limit=1000), 200),
 }
 """What the noisy project asks, and how often."""
 SAMPLES: Final = 100
@@ -86,13 +86,13 @@ def _inbox(bench: Bench) -> str:
 
 async def _timed(bus: Bus) -> float:
     begun = perf_counter()
-    await bus.ask(AskEvents(limit=50), QUIET, timeout=60)
+    await bus.ask(ListEvents(limit=50), QUIET, timeout=60)
     return perf_counter() - begun
 
 
 async def _is_answered(bus: Bus) -> bool:
     try:
-        await bus.ask(AskEvents(limit=1), QUIET)
+        await bus.ask(ListEvents(limit=1), QUIET)
     except Exception:  # noqa: BLE001  # not there yet, whatever it says
         return False
     return True

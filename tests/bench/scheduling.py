@@ -15,8 +15,8 @@ from typing import Any, Final
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SandboxState, TaskState
 from spawner.tasks.capacity import SandboxLimits
-from spawner.tasks.queue import Queue
-from spawner.tasks.record import TaskFacts
+from spawner.tasks.task_queue import TaskQueue
+from spawner.tasks.task_record import TaskFacts
 from tests.bench.recorder import Recorder
 
 FEW: Final = 100
@@ -36,7 +36,7 @@ class Line:
         self._number = 0
         self._live: list[str] = []
         self._now = _BEGIN
-        self._queue = Queue(SandboxLimits(total=live, project=live // 2), age=3600)
+        self._queue = TaskQueue(SandboxLimits(total=live, project=live // 2), age=3600)
         self.took = 0.0
         for _ in range(waiting):
             self._submit()

@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from sandherd.contracts.agent_server import AgentServer
 from sandherd.contracts.commands import COMMANDS
 from sandherd.contracts.decoder import read_command, read_event
-from sandherd.contracts.delivery import InboxMessage, Receipt
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.harnesses import HARNESSES, AnyHarness

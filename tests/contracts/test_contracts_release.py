@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from event_ingest.migrator import Kind, read_migrations
+from event_ingest.migrator import MigrationKind, read_migrations
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.decoder import read_command, read_event
-from sandherd.contracts.delivery import InboxMessage, Receipt
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.harnesses import AnyHarness
 from sandherd.contracts.requests import REQUESTS
 from sandherd.contracts.resume import Resume
@@ -113,4 +113,4 @@ def test_released_migration_is_never_edited() -> None:
 def test_migrations_before_new_code_are_numbered_first() -> None:
     """Migrations since the last release that run before new code have lower numbers than those that run after it."""
     since = [migration.kind for migration in read_migrations() if migration.number not in RELEASE.migrations]
-    assert since == sorted(since, key=[Kind.FOUNDATION, Kind.BEFORE, Kind.AFTER].index)
+    assert since == sorted(since, key=[MigrationKind.FOUNDATION, MigrationKind.BEFORE, MigrationKind.AFTER].index)

@@ -15,7 +15,7 @@ from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.message import ApprovalGranted, ApprovalRequested
 from sandherd.contracts.events.task import TaskAssigned, TaskCompleted, TaskRunning, TaskSubmitted
-from sandherd.contracts.requests import AskEvents
+from sandherd.contracts.requests import ListEvents
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.doubles.stream_admin import stream_admin
@@ -72,7 +72,7 @@ async def stored(herd: Broker, count: int) -> None:
     """Wait until the history has this number of events."""
 
     async def are() -> Any:
-        return len((await bus.ask(AskEvents(), "p1", timeout=PATIENCE)).events) == count
+        return len((await bus.ask(ListEvents(), "p1", timeout=PATIENCE)).events) == count
 
     async with herd.bus(Principal.SUBSCRIBER, project="p1") as bus:
         await eventually(are)

@@ -21,7 +21,7 @@ from sandherd.cli.exit_status import status_of
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events.conversation import AgentMessage
-from sandherd.contracts.requests import AskSubscriptions, Unsubscribe
+from sandherd.contracts.requests import ListSubscriptions, Unsubscribe
 from sandherd.contracts.subjects import Principal, event_subject
 from sandherd.stack.broker import Broker
 from tests.doubles.stream_admin import stream_admin
@@ -184,7 +184,7 @@ async def test_example_skips_invalid_events(command: list[str], ingest: Broker, 
         assert await reader.process.wait() == 0, await reader.errors()
         assert [line["id"] for line in reader.lines] == [str(event.id)]
         async with ingest.bus(Principal.SUBSCRIBER, project="p1") as bus:
-            (left,) = (await bus.ask(AskSubscriptions(), "p1")).subscriptions
+            (left,) = (await bus.ask(ListSubscriptions(), "p1")).subscriptions
             assert (left.waiting, left.unacknowledged) == (0, 0)
 
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from sandherd.bus.errors import BusError
 from sandherd.contracts.commands import CommandHarness, RetryPolicy, SubmitTask, TaskSpec
-from sandherd.contracts.requests import LiveSandboxes, LiveTasks, TaskView
+from sandherd.contracts.requests import ListLiveSandboxes, ListLiveTasks, TaskView
 from sandherd.contracts.requests.base import Request
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
 from sandherd.contracts.subjects import Principal
@@ -166,7 +166,7 @@ async def all_tasks(person: Person) -> list[TaskView]:
     found: list[TaskView] = []
     cursor = None
     while True:
-        page = await reply(person, LiveTasks(limit=100, cursor=cursor))
+        page = await reply(person, ListLiveTasks(limit=100, cursor=cursor))
         found += page.tasks
         cursor = page.next_cursor
         if cursor is None:
@@ -267,7 +267,7 @@ async def _sandboxes(person: Person) -> list[Any]:
     found: list[Any] = []
     cursor = None
     while True:
-        page = await reply(person, LiveSandboxes(limit=100, cursor=cursor))
+        page = await reply(person, ListLiveSandboxes(limit=100, cursor=cursor))
         found += page.sandboxes
         cursor = page.next_cursor
         if cursor is None:

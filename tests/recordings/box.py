@@ -18,7 +18,7 @@ from typing import Any, Final
 import psutil
 
 from sandherd.bus.connection import Bus
-from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.names import new_name
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
 from tests.integration.worker.conftest import PROJECT, Sandbox

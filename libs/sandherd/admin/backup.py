@@ -38,9 +38,9 @@ from sandherd.client.errors import HerdError, NotReachedError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS, Consumer
 from sandherd.contracts.subjects import Principal
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 from sandherd.private_files import DIRECTORY, make_directory
-from sandherd.steps import OnStep, ignore_step
+from sandherd.progress_steps import OnStep, ignore_step
 
 _LIFE: Final = 86_400.0
 _ANSWER: Final = 5.0
@@ -211,7 +211,7 @@ async def _restore_stream(bus: Bus, folder: Path, name: str, saved: Mapping[str,
 
 
 def _size_text(state: Mapping[str, Any]) -> str:
-    return counted(state["messages"], "message")
+    return pluralize(state["messages"], "message")
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from sandherd.cli.options import Format
 from sandherd.cli.parse.task_spec import read_files, references, secret_variables, variables
 from sandherd.cli.parse.units import seconds
 from sandherd.cli.render import console
-from sandherd.cli.session import Work
+from sandherd.cli.herd_session import Work
 from sandherd.client.errors import HerdError, InvalidFieldError, made
 from sandherd.client.herd import Herd, new_sandbox
 from sandherd.client.terminal_text import write_text

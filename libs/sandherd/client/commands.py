@@ -17,14 +17,14 @@ from sandherd.client.events.target import (
     SANDBOX_ENDS,
     SANDBOX_REFUSED,
     SPAWNER_SOURCE,
-    Target,
+    FollowTarget,
     entity_subjects,
 )
 from sandherd.contracts.commands import Command, CreateSandbox, ExtendSandbox, RetryTask, SandboxCommand
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events.sandbox import SandboxRunning
-from sandherd.contracts.requests import AskEvents, SandboxView, TaskView
+from sandherd.contracts.requests import ListEvents, SandboxView, TaskView
 from sandherd.contracts.states import SANDBOX_ENDED, SANDBOX_ENDING, TASK_ENDED, SandboxState
 
 POLL_SECONDS: Final = 1.0
@@ -199,7 +199,7 @@ class _Outcome(Generic[ViewT]):
         """The refusal from the history, if the live subscription missed it."""
         source = f"{SPAWNER_SOURCE}{self._target.name}/{envelope.id.hex}"
         try:
-            found = await self._connection.request(AskEvents(source=source))
+            found = await self._connection.request(ListEvents(source=source))
         except HerdError:
             return []
         return [decoder.from_history(stored) for stored in found.events]
@@ -208,7 +208,7 @@ class _Outcome(Generic[ViewT]):
 async def create_and_wait(connection: Connection, command: CreateSandbox, timeout: float) -> SandboxView:
     """Create a sandbox and wait until it runs. Raises `HerdError` if it was refused or could not be created."""
     last: Event | None = None
-    target = Target(connection.project, command.sandbox, "sandbox")
+    target = FollowTarget(connection.project, command.sandbox, "sandbox")
     try:
         async with asyncio.timeout(timeout), EventFollower(connection, target, fresh=True) as events:
             await connection.command(command, command.sandbox)

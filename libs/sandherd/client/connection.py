@@ -35,7 +35,7 @@ from sandherd.client.errors import (
     checked_name,
     closed,
 )
-from sandherd.client.own_creations import OwnCreations
+from sandherd.client.pending_creations import PendingCreations
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET, new_uuid
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from sandherd.client.events.protocols import EntityStatus, LiveSubscription
-    from sandherd.client.events.target import Target
+    from sandherd.client.events.target import FollowTarget
     from sandherd.contracts.commands import Command
 
 COMMAND_SECONDS: Final = 10.0
@@ -64,7 +64,7 @@ class Connection:
         self.project = project
         self._bus = bus
         self._ended = False
-        self.creations = OwnCreations()
+        self.creations = PendingCreations()
         self._source = f"/sandherd/client/{new_uuid()}"
         self._sequence = 0
         self._first: UUID | None = None
@@ -150,7 +150,7 @@ class Connection:
                 remedy="check that client and services have the same version",
             ) from error
 
-    async def standing(self, target: "Target") -> "EntityStatus":
+    async def standing(self, target: "FollowTarget") -> "EntityStatus":
         """The state of a target. Raises `HerdError`, with `not_found` if it does not exist."""
         return await queries.standing(self.request, target)
 

@@ -37,9 +37,9 @@ from sandherd.concurrency import run_until_first
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from sandherd.stack import cluster
-from sandherd.stack.child import Child, ChildFailedError
+from sandherd.stack.child_process import ChildProcess, ChildFailedError
 from sandherd.stack.home import Home
-from sandherd.stack.nats import Membership, NatsServer, own_capacity
+from sandherd.stack.nats import ClusterMember, NatsServer, own_capacity
 
 DEFAULT_PROJECT = "default"
 
@@ -81,7 +81,7 @@ class Broker:
         return self.servers[0]
 
     @property
-    def child(self) -> Child:
+    def child(self) -> ChildProcess:
         """The process of the (first) server."""
         return self.nats.child
 
@@ -124,7 +124,7 @@ class Broker:
         """Create the missing credentials of services, operator and client."""
         return [self.credentials(principal) for principal in (*SERVICES, Principal.OPERATOR, Principal.CLIENT)]
 
-    def _server(self, directory: Path, membership: Membership | None, port: int) -> NatsServer:
+    def _server(self, directory: Path, membership: ClusterMember | None, port: int) -> NatsServer:
         log = self.home / "logs" / f"{directory.name}.log"
         return NatsServer(
             directory,

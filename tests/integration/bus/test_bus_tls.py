@@ -13,7 +13,7 @@ from sandherd.bus.connection import Bus, BusError, Identity, TlsError
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
 from sandherd.client.errors import NotReachedError
-from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.child_process import ChildProcess, ChildCommand
 from sandherd.stack.nats import find_binary, free_port
 from tests.engines.certificates import authority, issue
 from tests.patience import PATIENCE
@@ -48,7 +48,7 @@ class Server:
             )
         )
         command = ChildCommand(arguments=[find_binary(), "-c", str(folder / "tls.conf")], log=folder / "nats.log")
-        self.child = Child(command)
+        self.child = ChildProcess(command)
 
 
 @pytest.fixture

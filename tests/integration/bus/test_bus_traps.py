@@ -20,7 +20,7 @@ from sandherd.bus.consumers import pull
 from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, Retry, consume, consume_batches
 from sandherd.bus.health import Health
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import LiveSandboxes, LiveTasks, TaskList
+from sandherd.contracts.requests import ListLiveSandboxes, ListLiveTasks, TaskList
 from sandherd.contracts.streams import BY_CONSUMER, STREAMS
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import IncomingRequest, Service
@@ -225,14 +225,14 @@ async def test_service_changes_no_stream(herd: Broker) -> None:
 async def test_failing_request_handler_gets_an_error_reply(herd: Broker) -> None:
     """The requester gets an error at once, without its cause (FastStream lets it wait)."""
 
-    async def fail(_asked: IncomingRequest[LiveSandboxes]) -> BaseModel:
+    async def fail(_asked: IncomingRequest[ListLiveSandboxes]) -> BaseModel:
         raise RuntimeError("password=hunter2")
 
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
-    service.answer(LiveSandboxes, fail)
+    service.answer(ListLiveSandboxes, fail)
     async with service.running(), herd.bus(Principal.CLIENT, project="p1") as client:
         with pytest.raises(RefusedError) as refused:
-            await client.ask(LiveSandboxes(), "p1")
+            await client.ask(ListLiveSandboxes(), "p1")
     assert refused.value.problem.code is Code.INTERNAL
     assert "hunter2" not in refused.value.problem.message
 
@@ -241,28 +241,28 @@ async def test_failing_request_handler_gets_an_error_reply(herd: Broker) -> None
 async def test_invalid_request_is_refused(herd: Broker, body: bytes) -> None:
     """An invalid request gets a typed error, and the next one is processed."""
 
-    async def answer(_asked: IncomingRequest[LiveTasks]) -> BaseModel:
+    async def answer(_asked: IncomingRequest[ListLiveTasks]) -> BaseModel:
         return TaskList(tasks=[])
 
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
-    service.answer(LiveTasks, answer)
+    service.answer(ListLiveTasks, answer)
     async with service.running(), herd.bus(Principal.CLIENT, project="p1") as client:
         reply = await client.request("sandherd.v1.request.spawner.tasks.p1", body)
         assert b'"error"' in reply
-        assert (await client.ask(LiveTasks(), "p1")).tasks == []
+        assert (await client.ask(ListLiveTasks(), "p1")).tasks == []
 
 
 async def test_ids_are_no_metric_labels(herd: Broker) -> None:
     """Requests about many projects count under one label (FastStream's middleware labels each subject)."""
 
-    async def answer(_asked: IncomingRequest[LiveTasks]) -> BaseModel:
+    async def answer(_asked: IncomingRequest[ListLiveTasks]) -> BaseModel:
         return TaskList(tasks=[])
 
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
-    service.answer(LiveTasks, answer)
+    service.answer(ListLiveTasks, answer)
     async with service.running(), herd.bus(Principal.OPERATOR) as operator:
         for number in range(5):
-            await operator.ask(LiveTasks(), f"project-{number}")
+            await operator.ask(ListLiveTasks(), f"project-{number}")
         async with ClientSession() as web, web.get(f"http://127.0.0.1:{service.http_port}/metrics") as page:
             text = await page.text()
     assert 'sandherd_requests_total{outcome="ok",request="spawner.tasks"} 5.0' in text

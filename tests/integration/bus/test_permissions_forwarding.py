@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 
 from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
 from sandherd.bus.auth.account_names import Account, account_of
-from sandherd.bus.auth.permissions import Permissions, for_person, for_service, joiner_template, worker_template
+from sandherd.bus.auth.permissions import Permissions, for_user, for_service, joiner_template, worker_template
 from sandherd.bus.connection import Bus, Identity
 from sandherd.bus.identity import Key, KeyKind, claims, credentials_text, write_secret
 from sandherd.bus.identity.keys import sign_claims
@@ -85,7 +85,7 @@ def permissions_of(principal: Principal) -> Permissions:
         template = worker_template() if principal is P.WORKER else joiner_template()
         filled = [text.replace("{{tag(project)}}", "p1").replace("{{name()}}", "sbx-1") for text in template.publish]
         return Permissions(publish=tuple(filled), subscribe=())
-    return for_person(principal, "p1", "UABC")
+    return for_user(principal, "p1", "UABC")
 
 
 async def seed(herd: Broker) -> None:

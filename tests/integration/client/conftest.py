@@ -29,12 +29,12 @@ from sandherd.contracts.events.conversation import AgentMessage
 from sandherd.contracts.events.sandbox import SandboxRequested, SandboxTerminated
 from sandherd.contracts.events.task import TaskAssigned, TaskCompleted, TaskRunning, TaskSubmitted
 from sandherd.contracts.requests import (
-    AskEvents,
+    ListEvents,
     EventList,
-    LiveSandboxes,
-    LiveTasks,
-    PastSandboxes,
-    PastTasks,
+    ListLiveSandboxes,
+    ListLiveTasks,
+    ListPastSandboxes,
+    ListPastTasks,
     Reply,
     Request,
     SandboxList,
@@ -47,7 +47,7 @@ from sandherd.contracts.states import SandboxState, TaskState
 from sandherd.contracts.subjects import Principal, event_subject, request_subject
 from sandherd.stack.broker import Broker
 from spawner.main import compose as compose_spawner
-from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
+from spawner.runtimes.process_factory import ProcessRuntimeOptions, open_runtime
 from tests.models.ports import endpoints
 from tests.patience import PATIENCE
 from tests.shared_broker import herd
@@ -101,15 +101,15 @@ class Neighbours:
     async def answer_all(self) -> None:
         """Be the spawner and event-ingest."""
         spawner, ingest = Principal.SPAWNER, Principal.EVENT_INGEST
-        await self.answer(spawner, LiveTasks, lambda asked: TaskList(tasks=_chosen(self.tasks, asked.task)))
+        await self.answer(spawner, ListLiveTasks, lambda asked: TaskList(tasks=_chosen(self.tasks, asked.task)))
         await self.answer(
-            spawner, LiveSandboxes, lambda asked: SandboxList(sandboxes=_chosen(self.sandboxes, asked.sandbox))
+            spawner, ListLiveSandboxes, lambda asked: SandboxList(sandboxes=_chosen(self.sandboxes, asked.sandbox))
         )
-        await self.answer(ingest, PastTasks, lambda _asked: TaskList(tasks=[]))
-        await self.answer(ingest, PastSandboxes, lambda _asked: SandboxList(sandboxes=[]))
-        await self.answer(ingest, AskEvents, self.events)
+        await self.answer(ingest, ListPastTasks, lambda _asked: TaskList(tasks=[]))
+        await self.answer(ingest, ListPastSandboxes, lambda _asked: SandboxList(sandboxes=[]))
+        await self.answer(ingest, ListEvents, self.events)
 
-    def events(self, asked: AskEvents) -> EventList | Problem:
+    def events(self, asked: ListEvents) -> EventList | Problem:
         """What event-ingest answers, from memory."""
         if not self.history_up:
             return Problem(code=Code.UNAVAILABLE, message="Postgres is away")
@@ -239,7 +239,7 @@ def _stored(number: int, event: Envelope[Any]) -> StoredEvent:
     return StoredEvent(stream_sequence=number, envelope=event.model_dump(mode="json", exclude_none=True))
 
 
-def _is_asked_for(event: Envelope[Any], asked: AskEvents) -> bool:
+def _is_asked_for(event: Envelope[Any], asked: ListEvents) -> bool:
     return all(
         (
             asked.task in {None, event.taskid},

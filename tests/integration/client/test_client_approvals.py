@@ -13,11 +13,11 @@ from nats.aio.msg import Msg
 from event_ingest.main import compose as compose_ingest
 from message_relay.main import compose as compose_relay
 from sandherd.client import Herd, HerdError
-from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage, Receipt
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage, Receipt
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events.tools import AgentApprovalRequested
-from sandherd.contracts.requests import AskApprovals
+from sandherd.contracts.requests import ListApprovals
 from sandherd.contracts.states import ApprovalState
 from sandherd.contracts.subjects import DELIVER, Principal
 from sandherd.stack.broker import Broker
@@ -110,7 +110,7 @@ def command(started: Callable[..., Any]) -> Command:
 async def shown(client: Herd, count: int, state: ApprovalState | None = ApprovalState.PENDING) -> None:
     """Wait until the history has this number of approvals."""
     async with asyncio.timeout(PATIENCE):
-        while len((await client.connection.request(AskApprovals(state=state))).approvals) != count:
+        while len((await client.connection.request(ListApprovals(state=state))).approvals) != count:
             await asyncio.sleep(0.02)
 
 

@@ -12,17 +12,17 @@ from sandherd.client import Context
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolCompleted, AgentToolUse
 from sandherd.contracts.requests import (
-    AskAudit,
-    AskDead,
-    AskEvents,
-    AskOutput,
-    AskTrajectory,
+    GetAudit,
+    ListDeadLetters,
+    ListEvents,
+    GetOutput,
+    GetTrajectory,
     Audit,
     DeadLetter,
     DeadLetters,
     Gap,
     HeartbeatSummary,
-    LiveTasks,
+    ListLiveTasks,
     Output,
     OutputChunk,
     RequeueEventIngest,
@@ -54,15 +54,15 @@ async def told(neighbours: Neighbours) -> Neighbours:
     await neighbours.chat("it is 126410606437752")
     await neighbours.complete()
     await neighbours.go()
-    await neighbours.answer(INGEST, AskTrajectory, lambda _: trajectory_of(neighbours))
-    await neighbours.answer(INGEST, AskAudit, lambda _: an_audit(0))
+    await neighbours.answer(INGEST, GetTrajectory, lambda _: trajectory_of(neighbours))
+    await neighbours.answer(INGEST, GetAudit, lambda _: an_audit(0))
     chunk = OutputChunk(stream_sequence=1, time=NOON, text="hello\x1b]0;title\x07 \x1b[32mgreen\x1b[0m\n")
-    await neighbours.answer(INGEST, AskOutput, lambda _: Output(chunks=[chunk]))
+    await neighbours.answer(INGEST, GetOutput, lambda _: Output(chunks=[chunk]))
     return neighbours
 
 
 def trajectory_of(neighbours: Neighbours) -> Trajectory:
-    found = neighbours.events(AskEvents(entity=SANDBOX, limit=1000)).events
+    found = neighbours.events(ListEvents(entity=SANDBOX, limit=1000)).events
     return Trajectory(
         sandbox_id=SANDBOX,
         events=found,
@@ -186,7 +186,7 @@ async def test_trajectory_is_shown_as_a_timeline(told: Neighbours, sandherd: San
 
 async def test_audit_with_gaps_exits_with_1(told: Neighbours, sandherd: Sandherd) -> None:
     """The table names the gaps."""
-    await told.answer(INGEST, AskAudit, lambda _: an_audit(2))
+    await told.answer(INGEST, GetAudit, lambda _: an_audit(2))
     status, out, err = await sandherd("audit")
     assert status == 1
     assert "3–4" in out
@@ -206,7 +206,7 @@ async def test_audit_exits_with_1_for_other_faults(
     told: Neighbours, sandherd: Sandherd, found: dict[str, Any], said: str
 ) -> None:
     """An ended sandbox with unpublished events, and numbers that can't be a source's own, are faults too."""
-    await told.answer(INGEST, AskAudit, lambda _: an_audit(0).model_copy(update=found))
+    await told.answer(INGEST, GetAudit, lambda _: an_audit(0).model_copy(update=found))
     status, _, err = await sandherd("audit")
     assert status == 1
     assert said in err
@@ -214,7 +214,7 @@ async def test_audit_exits_with_1_for_other_faults(
 
 async def test_unavailable_service_is_named(neighbours: Neighbours, sandherd: Sandherd) -> None:
     """The error names the service, and the command that shows what runs."""
-    await neighbours.silence(AskEvents)
+    await neighbours.silence(ListEvents)
     status, _, err = await sandherd("events", SANDBOX)
     assert status == 1
     assert "event-ingest is unavailable" in err
@@ -223,7 +223,7 @@ async def test_unavailable_service_is_named(neighbours: Neighbours, sandherd: Sa
 
 async def test_without_the_spawner_lists_come_from_the_history(told: Neighbours, sandherd: Sandherd) -> None:
     """The output states it."""
-    await told.silence(LiveTasks)
+    await told.silence(ListLiveTasks)
     status, out, _ = await sandherd("tasks", "list", "-o", "json")
     assert status == 0
     assert json.loads(out)["from"] == "history"
@@ -232,7 +232,7 @@ async def test_without_the_spawner_lists_come_from_the_history(told: Neighbours,
 async def test_refusal_of_a_service_is_shown_with_its_remedy(neighbours: Neighbours, sandherd: Sandherd) -> None:
     """A service's own refusal comes through with its remedy."""
     refusal = Problem(code=Code.REFUSED, message="not today", remedy="come back tomorrow")
-    await neighbours.answer(INGEST, AskAudit, lambda _: refusal)
+    await neighbours.answer(INGEST, GetAudit, lambda _: refusal)
     status, _, err = await sandherd("audit")
     assert (status, err) == (1, "sandherd: not today; come back tomorrow\n")
 
@@ -260,7 +260,7 @@ async def test_dead_letters_are_requeued_by_operators(
         payload="{}",
     )
     letters = {None: [letter], 7: [letter]}
-    await neighbours.answer(INGEST, AskDead, lambda asked: DeadLetters(letters=letters.get(asked.number, [])))
+    await neighbours.answer(INGEST, ListDeadLetters, lambda asked: DeadLetters(letters=letters.get(asked.number, [])))
     await neighbours.answer(
         INGEST, RequeueEventIngest, lambda asked: RequeueResult(number=asked.number, outcome="done")
     )
@@ -285,7 +285,7 @@ async def test_doctor_reports_unavailable_services(told: Neighbours, sandherd: S
     assert [checks[name]["state"] for name in ("broker", "live state", "history")] == ["ok"] * 3
     assert "client of default" in checks["credential"]["found"]
     assert {name for name, check in checks.items() if check["state"] == "wrong"} == {*SERVICES}
-    await told.silence(AskAudit)
+    await told.silence(GetAudit)
     status, out, _ = await sandherd("doctor", "-o", "json")
     wrong = [check for check in json.loads(out) if check["state"] == "wrong"]
     assert status == 1

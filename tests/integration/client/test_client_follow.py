@@ -14,7 +14,7 @@ from sandherd.client.events.sequencer import MissingRange
 from sandherd.contracts.events.agent import AgentFailed
 from sandherd.contracts.events.sandbox import SandboxRefused
 from sandherd.contracts.events.task import TaskCancelled, TaskRejected, TaskRetryScheduled, TaskSubmitted
-from sandherd.contracts.requests import AskEvents, LiveTasks, PastTasks
+from sandherd.contracts.requests import ListEvents, ListLiveTasks, ListPastTasks
 from sandherd.contracts.states import TaskState
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
@@ -51,7 +51,7 @@ async def test_fresh_task_is_followed_live(client: Herd, neighbours: Neighbours)
     assert len(lines) == 5 + 50 + 2
     assert lines[-1] == f"{TELLER}#4"
     assert following.is_complete
-    assert not [asked for asked in neighbours.asked if isinstance(asked, AskEvents) and asked.task]
+    assert not [asked for asked in neighbours.asked if isinstance(asked, ListEvents) and asked.task]
 
 
 @pytest.mark.parametrize("lost", ["submitted", "requested", "assigned", "started", "running"])
@@ -180,7 +180,7 @@ async def test_following_without_the_history_shows_live_events(client: Herd, nei
 async def test_late_follower_without_the_history_names_the_gap(client: Herd, neighbours: Neighbours) -> None:
     """With event-ingest down, live events are shown and the beginning is named as missing."""
     await neighbours.begin()
-    await neighbours.silence(AskEvents)
+    await neighbours.silence(ListEvents)
     async with client.follow(task=TASK, patience=QUICK) as following:
         shown = asyncio.ensure_future(told(following))
         await joined(following)
@@ -330,7 +330,7 @@ async def test_unknown_task_is_an_error(client: Herd, neighbours: Neighbours) ->
 async def test_submitted_task_not_yet_known_is_waited_for(client: Herd, neighbours: Neighbours) -> None:
     """A task that the spawner has not recorded yet is no error."""
     shown = asyncio.ensure_future(told(client.follow(task=TASK, patience=replace(QUICK, beginning=20))))
-    await until(lambda: any(isinstance(asked, PastTasks) for asked in neighbours.asked))
+    await until(lambda: any(isinstance(asked, ListPastTasks) for asked in neighbours.asked))
     await neighbours.begin()
     await neighbours.complete()
     assert in_order(await shown)
@@ -338,7 +338,7 @@ async def test_submitted_task_not_yet_known_is_waited_for(client: Herd, neighbou
 
 async def test_unavailable_services_are_an_error(client: Herd, neighbours: Neighbours) -> None:
     """With spawner and history down, following an unknown name raises an error that names the service."""
-    await neighbours.silence(LiveTasks)
+    await neighbours.silence(ListLiveTasks)
     neighbours.history_up = False
     with pytest.raises(ServiceUnavailableError, match="spawner"):
         await told(client.follow(task=TASK, patience=QUICK))
@@ -360,7 +360,7 @@ async def test_wait_returns_the_ended_task(client: Herd, neighbours: Neighbours)
     """`wait` returns when the task has ended, with its last state."""
     await neighbours.begin()
     waiting = asyncio.ensure_future(client.wait(TASK))
-    await until(lambda: any(isinstance(asked, LiveTasks) for asked in neighbours.asked))
+    await until(lambda: any(isinstance(asked, ListLiveTasks) for asked in neighbours.asked))
     await neighbours.complete()
     assert (await waiting).state is TaskState.COMPLETED
 

@@ -14,7 +14,7 @@ from sandherd.contracts.commands import Command
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.base import types_with_state
-from sandherd.contracts.requests import AskEvents, AskOutput, Output, OutputChunk
+from sandherd.contracts.requests import ListEvents, GetOutput, Output, OutputChunk
 from sandherd.contracts.states import TASK_ENDED, SandboxState, TaskState
 from sandherd.contracts.subjects import OUTPUT, Principal, event_subject
 from sandherd.stack.broker import Broker
@@ -70,7 +70,7 @@ async def hostile(neighbours: Neighbours, herd: Broker) -> AsyncIterator[Neighbo
     async with AsyncExitStack() as stack:
         neighbours.buses[Principal.MONITOR] = await stack.enter_async_context(herd.bus(Principal.MONITOR))
         chunk = OutputChunk(stream_sequence=1, time=datetime.now(UTC), text=f"{HOSTILE}\nworking\n")
-        await neighbours.answer(Principal.EVENT_INGEST, AskOutput, lambda _asked: Output(chunks=[chunk]))
+        await neighbours.answer(Principal.EVENT_INGEST, GetOutput, lambda _asked: Output(chunks=[chunk]))
         neighbours.sandboxes[SANDBOX] = a_sandbox(SandboxState.RUNNING)
         yield neighbours
 
@@ -117,7 +117,7 @@ async def _follow_events(hostile: Neighbours, sandherd: Run, form: str) -> None:
     hostile.asked.clear()
     hostile.stored.clear()
     following = asyncio.ensure_future(sandherd("events", SANDBOX, "--follow", "-o", form))
-    await eventually(lambda: any(isinstance(one, AskEvents) for one in hostile.asked))  # it has subscribed
+    await eventually(lambda: any(isinstance(one, ListEvents) for one in hostile.asked))  # it has subscribed
     feed = Feed(hostile, TASK)
     await feed.publish_all(*_FIRST, *_BETWEEN, *_LAST)
     status, out, err = await following
@@ -142,7 +142,7 @@ async def _read_output(hostile: Neighbours) -> None:
     """Publish more output, and wait until the command asks for it: then what it had before is printed."""
 
     def asked() -> int:
-        return sum(isinstance(one, AskOutput) for one in hostile.asked)
+        return sum(isinstance(one, GetOutput) for one in hostile.asked)
 
     await eventually(asked)
     before, subject = asked(), OUTPUT.fill(project="default", sandbox=SANDBOX)

@@ -11,12 +11,12 @@ import pytest
 from sandherd.client import EventFollower, Herd, HerdError
 from sandherd.client.events.gap_filler import Patience
 from sandherd.client.herd import new_sandbox, task_spec
-from sandherd.client.own_creations import COMMAND_AGE
+from sandherd.client.pending_creations import COMMAND_AGE
 from sandherd.client.tasks.progress import TaskProgress
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events.message import MessageRejected
 from sandherd.contracts.events.task import TaskCompleted, TaskRefused, TaskSubmitted
-from sandherd.contracts.requests import LiveTasks, PastSandboxes, PastTasks, TaskList, TaskView
+from sandherd.contracts.requests import ListLiveTasks, ListPastSandboxes, ListPastTasks, TaskList, TaskView
 from sandherd.contracts.requests.diagnostics import ConsumerBacklog, Examination, ExamineSpawner
 from sandherd.contracts.states import TaskState
 from sandherd.contracts.streams import STREAMS
@@ -48,7 +48,7 @@ async def test_submitted_task_that_is_not_read_yet_is_waited_for(client: Herd, n
     """`wait` does not raise `not_found` however long the spawner takes to read the command."""
     await client.submit("work", ["true"], task=TASK)
     waiting = asyncio.ensure_future(client.wait(TASK))
-    await eventually(asked_twice(neighbours, PastTasks, waiting))
+    await eventually(asked_twice(neighbours, ListPastTasks, waiting))
     await neighbours.begin()
     await neighbours.complete()
     assert (await waiting).state is TaskState.COMPLETED
@@ -96,7 +96,7 @@ async def test_created_sandbox_that_is_not_read_yet_is_followed(client: Herd, ne
     name = new_sandbox()
     await client.create(sandbox=name, wait=False)
     following = asyncio.ensure_future(of_sandbox(client.follow(sandbox=name)))
-    await eventually(asked_twice(neighbours, PastSandboxes, following))
+    await eventually(asked_twice(neighbours, ListPastSandboxes, following))
     assert not following.done()
     following.cancel()
 
@@ -110,7 +110,7 @@ async def test_submitted_tasks_that_are_not_read_yet_are_waited_for(
     known = TaskView(project="default", task="task-old", state=TaskState.COMPLETED, submitted_at=datetime.now(UTC))
     old = known.model_copy(update={"labels": labels})
     await neighbours.answer(
-        Principal.SPAWNER, LiveTasks, lambda asked: TaskList(tasks=[old] * (asked.task in {None, "task-old"}))
+        Principal.SPAWNER, ListLiveTasks, lambda asked: TaskList(tasks=[old] * (asked.task in {None, "task-old"}))
     )
     await client.submit(task_spec("work", ["true"], labels=labels), task=TASK)
     seen: list[list[str]] = []

@@ -21,14 +21,14 @@ from sandherd.contracts.events.message import (
 from sandherd.contracts.events.sandbox import SandboxRunning
 from sandherd.contracts.events.task import TaskRefused, TaskRejected
 from sandherd.contracts.requests import (
-    AskEvents,
-    AskOutput,
-    LiveSandboxes,
-    LiveTasks,
+    ListEvents,
+    GetOutput,
+    ListLiveSandboxes,
+    ListLiveTasks,
     Output,
     OutputChunk,
-    PastSandboxes,
-    PastTasks,
+    ListPastSandboxes,
+    ListPastTasks,
     TaskList,
     TaskView,
 )
@@ -52,7 +52,7 @@ def lines_of(text: str) -> list[Any]:
 async def test_run_is_followed_to_its_end(neighbours: Neighbours, sandherd: Sandherd) -> None:
     """`run` shows events from the first on, with the agent's output between, and ends with the task."""
     chunk = OutputChunk(stream_sequence=1, time=NOON, text="working…\n")
-    await neighbours.answer(INGEST, AskOutput, lambda _: Output(chunks=[chunk]))
+    await neighbours.answer(INGEST, GetOutput, lambda _: Output(chunks=[chunk]))
     running = asyncio.ensure_future(sandherd("run", "compute it", "--", "python3", "agent.py"))
     command = await neighbours.take(Principal.SPAWNER)
     neighbours.task = command.subject
@@ -70,7 +70,7 @@ async def test_run_is_followed_to_its_end(neighbours: Neighbours, sandherd: Sand
 async def test_name_of_a_followed_task_is_all_that_run_prints(neighbours: Neighbours, sandherd: Sandherd) -> None:
     """With `-o name`; the exit status is that of the task."""
     chunk = OutputChunk(stream_sequence=1, time=NOON, text="working…\n")
-    await neighbours.answer(INGEST, AskOutput, lambda _: Output(chunks=[chunk]))
+    await neighbours.answer(INGEST, GetOutput, lambda _: Output(chunks=[chunk]))
     running = asyncio.ensure_future(sandherd("run", "compute it", "-o", "name", "--", "true"))
     neighbours.task = (await neighbours.take(Principal.SPAWNER)).subject
     await neighbours.begin()
@@ -95,7 +95,7 @@ async def test_live_output_waits_for_missing_events(
     await neighbours.say(f"spawner/{SANDBOX}", SandboxRunning(runtime="process"))
 
     def requests() -> int:
-        return sum(isinstance(asked, AskEvents) and asked.source == late.source for asked in neighbours.asked)
+        return sum(isinstance(asked, ListEvents) and asked.source == late.source for asked in neighbours.asked)
 
     wanted = requests() + 4  # which takes longer than the shortest hold
     await eventually(lambda: requests() >= wanted)
@@ -129,7 +129,7 @@ async def test_run_refuses_the_name_of_another_task(
     """The spawner decides; no event of the earlier task is shown as if it were its own."""
     unread = [1]
     await neighbours.answer(Principal.SPAWNER, ExamineSpawner, examining(unread))
-    await neighbours.answer(INGEST, PastTasks, lambda asked: TaskList(tasks=[EARLIER] * (asked.task == TASK)))
+    await neighbours.answer(INGEST, ListPastTasks, lambda asked: TaskList(tasks=[EARLIER] * (asked.task == TASK)))
     await neighbours.begin()
     running = asyncio.ensure_future(sandherd("run", "compute it", "--name", TASK, follow, "--", "true"))
     command = await neighbours.take(Principal.SPAWNER)
@@ -271,7 +271,7 @@ async def test_command_is_stored_while_its_service_is_down(
     neighbours: Neighbours, sandherd: Sandherd, words: list[str]
 ) -> None:
     """The client cannot show a state, but the command is published: the broker stores it."""
-    for request in (LiveTasks, LiveSandboxes, PastTasks, PastSandboxes):
+    for request in (ListLiveTasks, ListLiveSandboxes, ListPastTasks, ListPastSandboxes):
         await neighbours.silence(request)
     status, out, _ = await sandherd(*words)
     assert status == 0

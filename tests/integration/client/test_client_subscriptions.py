@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 
 from event_ingest.main import compose
 from sandherd.bus.api_subjects import API_FROM_OUTSIDE
-from sandherd.bus.auth.permissions import for_person
+from sandherd.bus.auth.permissions import for_user
 from sandherd.bus.identity import Key, KeyKind, Registrar, bearer, credentials_text
 from sandherd.bus.identity.credentials import parts_of
 from sandherd.client import Context, Herd, HerdError
@@ -323,6 +323,6 @@ async def test_failed_credential_creation_is_reported(herd: Broker, sandherd: Sa
 
 def test_subscriber_rights_have_no_wildcard_of_consumers() -> None:
     """Every permitted consumer is named in full: no pattern of the broker matches a part of a name."""
-    found = [pattern for pattern in for_person(Principal.SUBSCRIBER, "p1", "U").publish if "EVENTS." in pattern]
+    found = [pattern for pattern in for_user(Principal.SUBSCRIBER, "p1", "U").publish if "EVENTS." in pattern]
     assert found
     assert all(".EVENTS.sub-p1-" in pattern for pattern in found)

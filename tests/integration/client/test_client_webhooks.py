@@ -16,7 +16,7 @@ from sandherd.client import Herd, HerdError
 from sandherd.client.subscriptions import ReceivedEvent
 from sandherd.client.webhooks import delivery
 from sandherd.client.webhooks.addresses import checked_url
-from sandherd.client.webhooks.delivery import Limits, WebhookDelivery
+from sandherd.client.webhooks.delivery import DeliveryLimits, WebhookDelivery
 from sandherd.client.webhooks.sender import Sender
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.subjects import Principal
@@ -118,7 +118,7 @@ async def _publish(ingest: Broker, worker: Any) -> None:
 async def _given_up(herd: Herd, worker: Any, receiver: Receiver, dead: Path) -> None:
     """What is not accepted until its maximum age is in the file; 410 ends the delivery."""
     receiver.statuses = [500] * 1000
-    running = deliver(herd, receiver.url, dead, limits=Limits(age=timedelta(0)))
+    running = deliver(herd, receiver.url, dead, limits=DeliveryLimits(age=timedelta(0)))
     await worker.publish_event(said(6))
     await eventually(lambda: dead.exists() and dead.read_text().endswith("\n"), "it is given up")
     assert json.loads(dead.read_text())["event"]["sequence"] == 6

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from sandherd.bus.identity.deployment import Deployment, Ports
-from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.child_process import ChildProcess, ChildCommand
 from sandherd.stack.nats import find_binary, free_port
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
 from tests.integration.deploy.charts import SERVICES, Json, pods, rendered
@@ -39,7 +39,7 @@ class Installed:
         )
         self.pods = dict(pods(objects))
         self.node = Node(folder, objects, self.secrets())
-        self.children: dict[str, Child] = {}
+        self.children: dict[str, ChildProcess] = {}
 
     def secrets(self) -> dict[str, Path]:
         """As docs/kubernetes.md has them made: one for each folder of `sandherd identity init`."""
@@ -53,14 +53,14 @@ class Installed:
     async def begin(self) -> None:
         """Start the broker, set it up, and start all services."""
         config = [find_binary(), "-c", str(self.herd / "nats/nats.conf")]
-        self._keep("nats", Child(ChildCommand(arguments=config, log=self.folder / "nats.log"))).start()
+        self._keep("nats", ChildProcess(ChildCommand(arguments=config, log=self.folder / "nats.log"))).start()
         for job in ("provision", "migrate"):
             done = await asyncio.to_thread(self.node.run, self.pods[job])
             assert done.returncode == 0, done.stdout + done.stderr
         for name in SERVICES:
             self._keep(name, self.node.start(self.pods[name]))
 
-    def _keep(self, name: str, child: Child) -> Child:
+    def _keep(self, name: str, child: ChildProcess) -> ChildProcess:
         self.children[name] = child
         return child
 

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.child_process import ChildProcess, ChildCommand
 from sandherd.stack.nats import free_port
 from tests.integration.deploy.charts import Json
 from tests.patience import PATIENCE
@@ -56,9 +56,9 @@ class Node:
             check=False,
         )
 
-    def start(self, pod: Json) -> Child:
+    def start(self, pod: Json) -> ChildProcess:
         """A pod that goes on."""
-        child = Child(self.command(pod))
+        child = ChildProcess(self.command(pod))
         child.start()
         return child
 

@@ -30,7 +30,7 @@ from sandherd.bus.provision import check, create_missing
 from sandherd.bus.table_consumers import create_consumers
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS
 from sandherd.settings import Settings
-from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.child_process import ChildProcess, ChildCommand
 from sandherd.stack.nats import find_binary, free_port
 from spawner.main import compose
 from tests.patience import PATIENCE
@@ -43,7 +43,7 @@ class Deployed:
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, free_port()
         self.url = f"nats://127.0.0.1:{self.port}"
-        self.child = Child(
+        self.child = ChildProcess(
             ChildCommand(arguments=[find_binary(), "-c", str(folder / "herd/nats/nats.conf")], log=folder / "nats.log")
         )
 

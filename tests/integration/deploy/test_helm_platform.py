@@ -55,7 +55,7 @@ def test_services_and_sandboxes_have_the_same_dns(ports: list[int], servers: lis
     """The chart opens it for the one, and the spawner, which is told, for the other."""
     objects = rendered({"networkPolicy": {"dns": {"ports": ports, "servers": servers}}})
     (rule,) = called(objects, "NetworkPolicy", "names")["spec"]["egress"]
-    by_code = network.policy("h", "nats://10.1.2.3", [], dns=network.Dns(servers, ports))["spec"]["egress"][0]
+    by_code = network.policy("h", "nats://10.1.2.3", [], dns=network.DnsServers(servers, ports))["spec"]["egress"][0]
     assert rule == by_code
     told = variables(called(objects, "Deployment", "spawner")["spec"]["template"]["spec"]["containers"][0])
     assert told["SANDHERD_KUBERNETES_DNS_PORTS"] == ",".join(map(str, ports))

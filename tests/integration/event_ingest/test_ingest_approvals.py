@@ -8,7 +8,7 @@ import pytest
 
 from event_ingest.queries.approvals import list_approvals
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import AskApprovals
+from sandherd.contracts.requests import ListApprovals
 from sandherd.contracts.states import ApprovalState, MessageState
 
 ROOM = 1_000_000
@@ -17,7 +17,7 @@ WAITING = ApprovalState.PENDING
 
 async def asked(history: Any, project: str = "default", room: int = ROOM, **question: Any) -> Any:
     async with history.database.reading() as connection:
-        return await list_approvals(connection, AskApprovals(**question), project, room)
+        return await list_approvals(connection, ListApprovals(**question), project, room)
 
 
 async def names(history: Any, project: str = "default", **question: Any) -> list[str]:
@@ -123,8 +123,8 @@ async def test_client_lists_the_approvals_of_its_project(running: Any, script: A
     told = script.asking("sbx-1", "a1")
     await running.say(told)
     await running.stored(len(told))
-    [view] = (await running.ask(AskApprovals(state=WAITING), "default")).approvals
+    [view] = (await running.ask(ListApprovals(state=WAITING), "default")).approvals
     assert (view.approval_id, view.input) == ("a1", {"command": "rm -r build"})
     await running.say([script.approval("granted", "sbx-1", "a1", by="ada")])
     await running.stored(len(told) + 1)
-    assert (await running.ask(AskApprovals(state=WAITING), "default")).approvals == []
+    assert (await running.ask(ListApprovals(state=WAITING), "default")).approvals == []

@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any
 
 from event_ingest.queries.events import list_events
-from event_ingest.queries.records import list_sandboxes, list_tasks
+from event_ingest.queries.tasks_and_sandboxes import list_sandboxes, list_tasks
 from event_ingest.queries.trajectory import read_trajectory
-from sandherd.contracts.requests import AskAudit, AskEvents, AskTrajectory, PastSandboxes, PastTasks
+from sandherd.contracts.requests import GetAudit, ListEvents, GetTrajectory, ListPastSandboxes, ListPastTasks
 
 
 async def asked(history: Any, answer: Any, question: Any) -> Any:
@@ -43,7 +43,7 @@ async def test_retried_task_is_shown_as_its_last_attempt(history: Any, script: A
     """Between two attempts it is pending, with time and reason; then it is the new attempt's alone."""
     submitted = script.clock
     await history.hear(_tried_again(script))
-    [waiting] = (await asked(history, list_tasks, PastTasks())).tasks
+    [waiting] = (await asked(history, list_tasks, ListPastTasks())).tasks
     assert (waiting.state, waiting.attempt, waiting.error_type) == ("pending", 2, "sandbox_lost")
     assert (waiting.sandbox, waiting.started_at, waiting.ended_at) == (None, None, None)
     assert waiting.not_before is not None
@@ -51,7 +51,7 @@ async def test_retried_task_is_shown_as_its_last_attempt(history: Any, script: A
     assert (waiting.profile, waiting.deadline) == ("python", submitted)
     task = partial(script.spawner, entity="task-1", taskid="task-1", attempt=2, sandbox="sbx-2")
     await history.hear([task("task.assigned")])
-    [assigned] = (await asked(history, list_tasks, PastTasks())).tasks
+    [assigned] = (await asked(history, list_tasks, ListPastTasks())).tasks
     assert (assigned.state, assigned.sandbox, assigned.started_at) == ("assigned", "sbx-2", None)
     assert (assigned.error, assigned.error_type, assigned.not_before) == (None, None, None)
     timed_out = {"limit_seconds": 1.0, "whole_task": True}
@@ -61,10 +61,10 @@ async def test_retried_task_is_shown_as_its_last_attempt(history: Any, script: A
         task("task.failed", error="too long", error_type="task_timed_out"),
     ]
     await history.hear(late)
-    [ended] = (await asked(history, list_tasks, PastTasks())).tasks
+    [ended] = (await asked(history, list_tasks, ListPastTasks())).tasks
     assert (ended.state, ended.attempt, ended.error_type) == ("failed", 2, "task_timed_out")
     assert ended.started_at is not None
-    events = (await asked(history, list_events, AskEvents(task="task-1", types=["sandbox.*"]))).events
+    events = (await asked(history, list_events, ListEvents(task="task-1", types=["sandbox.*"]))).events
     assert [event.envelope["subject"] for event in events] == ["sbx-1", "sbx-1"]
 
 
@@ -87,10 +87,10 @@ async def test_sandbox_without_a_task_is_shown_and_paged(history: Any, script: A
         reason="it can't be frozen",
     )
     await history.hear([own("sandbox.running"), *done, own("sandbox.extended", expires_at=ends), refused])
-    [box] = (await asked(history, list_sandboxes, PastSandboxes())).sandboxes
+    [box] = (await asked(history, list_sandboxes, ListPastSandboxes())).sandboxes
     assert (box.state, box.task, box.expires_at, box.profile) == ("running", None, ends, "python")
     assert (box.warm, box.reason) == (False, None)
-    story = await asked(history, read_trajectory, AskTrajectory(sandbox="sbx-1"))
+    story = await asked(history, read_trajectory, GetTrajectory(sandbox="sbx-1"))
     assert [event.envelope["type"] for event in story.events][3:-2] == [event.type for event in done]
     assert story.events[3].envelope["data"]["command"] == ["ls"]
 
@@ -110,7 +110,7 @@ async def test_audit_of_a_sandbox_without_a_task_covers_it_alone(running: Any, s
     ]
     await running.say(events)
     await running.stored(len(events))
-    audit = await running.ask(AskAudit(sandbox="sbx-1"))
+    audit = await running.ask(GetAudit(sandbox="sbx-1"))
     assert (audit.missing, audit.unsaid, audit.conflicts) == (0, 0, 0)
     assert [(source.source, source.closed) for source in audit.sources] == [
         ("/sandherd/sandbox/sbx-1", True),
@@ -120,5 +120,5 @@ async def test_audit_of_a_sandbox_without_a_task_covers_it_alone(running: Any, s
     end = [own("sandbox.stopping", reason="terminated"), own("sandbox.terminated", reason="terminated")]
     await running.say(end)
     await running.stored(len(events) + len(end))
-    audit = await running.ask(AskAudit(sandbox="sbx-1"))
+    audit = await running.ask(GetAudit(sandbox="sbx-1"))
     assert (audit.missing, audit.unsaid, [source.closed for source in audit.sources]) == (0, 0, [True] * 3)

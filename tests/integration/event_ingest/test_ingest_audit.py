@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from sandherd.contracts.requests import AskAudit
+from sandherd.contracts.requests import GetAudit
 
 OF_AGENTS = {"/sandherd/sandbox/sbx-first", "/sandherd/sandbox/sbx-second"}
 
@@ -12,7 +12,7 @@ async def settled(running: Any, count: int, **asked: Any) -> Any:
     """An audit when this number of events is stored, and no event is in transit."""
     await running.stored(count)
     while True:
-        audit = await running.ask(AskAudit(**asked))
+        audit = await running.ask(GetAudit(**asked))
         if audit.unstored == 0:
             return audit
         await asyncio.sleep(0.01)

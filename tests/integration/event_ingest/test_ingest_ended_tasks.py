@@ -10,7 +10,7 @@ from event_ingest.history_policy import RetentionPolicy
 from event_ingest.queries.audit import count_missing
 from event_ingest.queries.retention import show_status
 from event_ingest.queries.verification import verify_tables
-from sandherd.contracts.requests import AskHistoryStatus, AskVerification
+from sandherd.contracts.requests import GetHistoryStatus, VerifyHistory
 from tests.integration.event_ingest.old_days import OldDays, opened_old_days
 
 POLICY = RetentionPolicy(90, {"forever": 0}, {}, 95)
@@ -72,7 +72,7 @@ async def test_ended_tasks_are_deleted_with_all_that_is_known_of_them(days: OldD
     )
     assert monitor["stored"] == 3
     async with days.history.database.reading(heavy=True) as connection:
-        verified = await verify_tables(connection, AskVerification(), "default", 1_000_000)
+        verified = await verify_tables(connection, VerifyHistory(), "default", 1_000_000)
     assert {one.field for one in verified.differences} <= {"state_at"}  # which the test has changed
     await days.connection.execute("delete from history_holds")
     await days.connection.execute("delete from events")
@@ -80,7 +80,7 @@ async def test_ended_tasks_are_deleted_with_all_that_is_known_of_them(days: OldD
     await days.reduce(POLICY)
     assert before - await names(days) == {"task-1", "sbx-1"}
     await end(days)
-    status = await show_status(POLICY, days.connection, AskHistoryStatus(), "fleet", 0)
+    status = await show_status(POLICY, days.connection, GetHistoryStatus(), "fleet", 0)
     assert (status.task_days, status.next_task_at) == (95, await days.connection.fetchval(_OLDEST))
     await days.reduce(RetentionPolicy(90))
     await days.reduce(POLICY)

@@ -15,7 +15,7 @@ import pytest
 
 from event_ingest.database import Database
 from event_ingest.schema import Schema
-from sandherd.contracts.requests import AskAudit
+from sandherd.contracts.requests import GetAudit
 from sandherd.stack.postgres import PostgresServer
 from tests.engines.databases import execute, freeze, replica_of
 from tests.patience import PATIENCE
@@ -74,7 +74,7 @@ async def test_promoted_replica_continues_the_history(
             await execute(replica, "select pg_promote()")
             await world.say(events[3])
             await eventually(partial(_is_stored, _url(replica), 4 * EACH), "all are stored", PATIENCE)
-            audit = await world.ask(AskAudit())
+            audit = await world.ask(GetAudit())
         finally:
             for process in stopped:
                 with suppress(ProcessLookupError):

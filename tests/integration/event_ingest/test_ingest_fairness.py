@@ -12,15 +12,15 @@ import pytest
 from sandherd.bus.connection import RefusedError
 from sandherd.client import Context, Herd, HerdError
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import TIMEOUT_HEADER, AskAudit, AskEvents, AskTrajectory, Request
+from sandherd.contracts.requests import TIMEOUT_HEADER, GetAudit, ListEvents, GetTrajectory, Request
 from sandherd.contracts.subjects import Principal, request_subject
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
 FLOODS: dict[str, Request[Any]] = {
-    "events": AskEvents(limit=1000),
-    "audit": AskAudit(),
-    "trajectory": AskTrajectory(sandbox="sbx-alpha", limit=1000),
+    "events": ListEvents(limit=1000),
+    "audit": GetAudit(),
+    "trajectory": GetTrajectory(sandbox="sbx-alpha", limit=1000),
 }
 FLOOD = 1000
 
@@ -69,7 +69,7 @@ async def test_flood_of_requests_delays_no_other_project(running: Any, script: A
     flood = [asyncio.create_task(ask(alpha, FLOODS[kind], "alpha")) for _ in range(FLOOD)]
     await asyncio.sleep(0)
     await alpha.flush(timeout=PATIENCE)
-    await ask(beta, AskEvents(limit=5), "beta")
+    await ask(beta, ListEvents(limit=5), "beta")
     before = answered.index("beta")
     await asyncio.gather(*flood)
     assert refused <= {Code.BUSY, Code.UNAVAILABLE}
@@ -91,7 +91,7 @@ async def test_project_is_limited_to_its_share_of_the_database(running: Any, scr
             for _ in range(20)
         ]
         await eventually(lambda: _is(waiting_for(connection), 3))
-        mine = asyncio.create_task(beta.ask(AskEvents(limit=5), "beta", timeout=PATIENCE))
+        mine = asyncio.create_task(beta.ask(ListEvents(limit=5), "beta", timeout=PATIENCE))
         await eventually(lambda: _is(waiting_for(connection), 4))
     assert len((await mine).events) == 5
     await asyncio.gather(*flood, return_exceptions=True)
@@ -102,7 +102,7 @@ async def test_query_of_a_vanished_requester_is_cancelled(running: Any, script: 
     await running.say(script.messages("sbx-alpha", 5, project="alpha"))
     await running.stored(5)
     alpha = await running.bus(Principal.CLIENT, project="alpha")
-    subject, payload = request_subject(AskEvents.type, "alpha"), AskEvents().model_dump_json().encode()
+    subject, payload = request_subject(ListEvents.type, "alpha"), ListEvents().model_dump_json().encode()
     async with locked(postgres) as connection:
 
         async def ask(seconds: str) -> Any:
@@ -117,7 +117,7 @@ async def test_query_of_a_vanished_requester_is_cancelled(running: Any, script: 
         reply = await ask("0.5") or await ask("10")
         await eventually(lambda: _is(waiting_for(connection), 0))
     assert reply["error"]["message"] == "the request timed out before a reply"
-    assert len((await alpha.ask(AskEvents(), "alpha")).events) == 5
+    assert len((await alpha.ask(ListEvents(), "alpha")).events) == 5
 
 
 async def test_exhausted_budget_is_an_error_with_the_wait(world: Any, script: Any) -> None:
@@ -129,8 +129,8 @@ async def test_exhausted_budget_is_an_error_with_the_wait(world: Any, script: An
         await world.stored(55)
         alpha = await world.bus(Principal.CLIENT, project="alpha")
         beta = await world.bus(Principal.CLIENT, project="beta")
-        assert len((await alpha.ask(AskEvents(limit=50), "alpha")).events) == 50
-        for request in (AskEvents(limit=1), AskAudit(), AskTrajectory(sandbox="sbx-alpha")):
+        assert len((await alpha.ask(ListEvents(limit=50), "alpha")).events) == 50
+        for request in (ListEvents(limit=1), GetAudit(), GetTrajectory(sandbox="sbx-alpha")):
             with pytest.raises(RefusedError) as refused:
                 await alpha.ask(request, "alpha")
             problem = refused.value.problem
@@ -138,7 +138,7 @@ async def test_exhausted_budget_is_an_error_with_the_wait(world: Any, script: An
             assert problem.retry_after_seconds is not None
             assert 100 < problem.retry_after_seconds <= 240
             assert problem.remedy
-        assert len((await beta.ask(AskEvents(limit=5), "beta")).events) == 5
+        assert len((await beta.ask(ListEvents(limit=5), "beta")).events) == 5
 
 
 async def test_client_retries_after_the_requested_wait(world: Any, script: Any) -> None:
@@ -151,11 +151,11 @@ async def test_client_retries_after_the_requested_wait(world: Any, script: Any) 
         async with Herd.connect(context) as herd:
             ask = herd.connection.request
             # So many over the minute's 600 that the wait is 15 s: less than 8 of them pass until it is asked again.
-            assert len((await ask(AskEvents(limit=750), timeout=PATIENCE)).events) == 750
+            assert len((await ask(ListEvents(limit=750), timeout=PATIENCE)).events) == 750
             with pytest.raises(HerdError) as refused:
-                await ask(AskEvents(limit=1), timeout=7)
+                await ask(ListEvents(limit=1), timeout=7)
             assert refused.value.problem.code is Code.BUSY
-            assert len((await ask(AskEvents(limit=1), timeout=PATIENCE)).events) == 1
+            assert len((await ask(ListEvents(limit=1), timeout=PATIENCE)).events) == 1
 
 
 async def is_seen(connection: asyncpg.Connection, asking: "asyncio.Task[Any]") -> bool:

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from sandherd.contracts.chunks import CHUNK_BYTES, ArtifactBuilder
-from sandherd.contracts.requests import AskAudit
+from sandherd.contracts.requests import GetAudit
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.readiness import read_readiness
 from tests.patience import PATIENCE
@@ -59,7 +59,7 @@ transaction ends, or when it is committed and not acknowledged."""
 DIE_WHILE_COPYING = """
 import os, signal
 from event_ingest import main
-from event_ingest.storage.files import NewFile
+from event_ingest.storage.new_files import NewFile
 write, left = NewFile.write, [2]
 def write_and_die(file, data):
     write(file, data)
@@ -111,7 +111,7 @@ async def _say_all(world: Any, script: Any) -> int:
 async def _audit_is_clean(world: Any, count: int) -> Any:
     async with world.service().running():
         while True:
-            audit = await world.ask(AskAudit())
+            audit = await world.ask(GetAudit())
             if audit.unstored == 0:
                 break
             await asyncio.sleep(0.05)

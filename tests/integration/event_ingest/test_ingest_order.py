@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from event_ingest.ingest import CONSUMER
 from sandherd.concurrency import cancel_and_wait
-from sandherd.contracts.requests import AskEvents
+from sandherd.contracts.requests import ListEvents
 from sandherd.contracts.subjects import Principal
 from tests.patience import PATIENCE
 from tests.polling import eventually
@@ -185,16 +185,16 @@ async def test_list_states_through_which_event_the_history_is_complete(world: An
     async with world.service().running():
         await world.say([second, third])
         await world.stored(2)
-        page = await world.ask(AskEvents(sandbox="sbx-1"), "default")
+        page = await world.ask(ListEvents(sandbox="sbx-1"), "default")
         assert [stored.stream_sequence for stored in page.events] == [2, 3]
         assert page.stored_through == 0
         await cancel_and_wait([holding])
         await held.nak()
         await world.stored(3)
         await eventually(partial(_is_complete, world, 3), "the last event is acknowledged")
-        one = await world.ask(AskEvents(sandbox="sbx-1", limit=1), "default")
+        one = await world.ask(ListEvents(sandbox="sbx-1", limit=1), "default")
         assert one.stored_through == 3
-        assert (await world.ask(AskEvents(sandbox="sbx-1", cursor=one.next_cursor), "default")).stored_through is None
+        assert (await world.ask(ListEvents(sandbox="sbx-1", cursor=one.next_cursor), "default")).stored_through is None
 
 
 async def _hold(message: Any) -> None:
@@ -205,6 +205,6 @@ async def _hold(message: Any) -> None:
 
 
 async def _is_complete(world: Any, through: int) -> bool:
-    page = await world.ask(AskEvents(sandbox="sbx-1", newest_first=True), "default")
+    page = await world.ask(ListEvents(sandbox="sbx-1", newest_first=True), "default")
     assert page.stored_through is None or page.stored_through <= page.events[0].stream_sequence
     return bool(page.stored_through == through)

@@ -15,12 +15,12 @@ from event_ingest.stream_purge_policy import GOAL, MIN_PIECES, PURGE_THRESHOLD
 from sandherd.bus.connection import Bus, RefusedError, StreamFullError
 from sandherd.bus.stream_configs import stream_config
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import AskAudit
+from sandherd.contracts.requests import GetAudit
 from sandherd.contracts.streams import BY_STREAM
 from sandherd.contracts.subjects import ARTIFACT, Principal, event_subject
 from sandherd.service.stream_usage import read_fill
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_file import Kind, Record
+from sandherd_worker.spool_file import RecordKind, SpoolRecord
 from sandherd_worker.uplink import Uplink
 from tests.patience import PATIENCE
 from tests.polling import eventually
@@ -113,14 +113,14 @@ async def whole(world: Any) -> None:
 
     async def stored() -> bool:
         try:
-            return not (await world.ask(AskAudit())).unstored
+            return not (await world.ask(GetAudit())).unstored
         except RefusedError as error:
             if error.problem.code is not Code.UNAVAILABLE:
                 raise
             return False
 
     await eventually(stored)
-    audit = await world.ask(AskAudit())
+    audit = await world.ask(GetAudit())
     assert (audit.missing, audit.conflicts, audit.dead) == (0, 0, 0)
 
 
@@ -136,7 +136,7 @@ async def test_refused_events_stay_in_the_spool(small: Any, script: Any, tmp_pat
         try:
             for event in quiet:
                 subject = event_subject(event.project, event.subject, event.type)
-                await spool.append(Record(Kind.EVENT, subject, str(event.id), event.to_json(), event.sequence))
+                await spool.append(SpoolRecord(RecordKind.EVENT, subject, str(event.id), event.to_json(), event.sequence))
             assert spool.depth == len(quiet)
             async with small.service().running():
                 await flooding

@@ -18,9 +18,9 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from event_ingest.readers import ReaderRefusedError, create_reader, drop_reader, list_readers, scram_verifier
+from event_ingest.reader_roles import ReaderRefusedError, create_reader, drop_reader, list_readers, scram_verifier
 from event_ingest.schema import ensure_partitions
-from event_ingest.views import SCHEMA, VIEWS
+from event_ingest.sql_views import SCHEMA, VIEWS
 from tests.patience import PATIENCE
 
 PROGRAM = Path(sys.executable).with_name("sandherd-event-ingest")

@@ -8,7 +8,7 @@ import asyncpg
 
 from event_ingest.queries.verification import verify_tables
 from event_ingest.rebuild import is_complete, rebuild_tables, run_command
-from sandherd.contracts.requests import AskVerification
+from sandherd.contracts.requests import VerifyHistory
 
 FLOOD = 8
 DAMAGE = """
@@ -52,7 +52,7 @@ async def test_damaged_rows_are_rebuilt_while_events_are_stored(history: Any, sc
     gone = next(row for row in tables["tasks"] if row["task"] == "task-gone")
     assert (gone["state"], gone["text"]) == ("running", "nothing")
     async with history.database.reading(heavy=True) as reading:
-        verified = await verify_tables(reading, AskVerification(limit=100), "default", 1_000_000)
+        verified = await verify_tables(reading, VerifyHistory(limit=100), "default", 1_000_000)
     assert (verified.incomplete, verified.differences) == (1, [])
 
 

@@ -14,22 +14,22 @@ from sandherd.bus.connection import Bus, RefusedError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import (
     TIMEOUT_HEADER,
-    AskApprovals,
-    AskAudit,
-    AskComparison,
-    AskDead,
-    AskEvents,
-    AskFileVersions,
-    AskOutput,
-    AskOverview,
-    AskSearch,
-    AskStatistics,
-    AskTrajectory,
-    AskTranscript,
-    AskUsage,
-    AskVerification,
-    PastSandboxes,
-    PastTasks,
+    ListApprovals,
+    GetAudit,
+    GetComparison,
+    ListDeadLetters,
+    ListEvents,
+    ListFileVersions,
+    GetOutput,
+    GetOverview,
+    SearchEvents,
+    GetStatistics,
+    GetTrajectory,
+    GetTranscript,
+    GetUsage,
+    VerifyHistory,
+    ListPastSandboxes,
+    ListPastTasks,
     Request,
 )
 from sandherd.contracts.subjects import Principal, request_subject
@@ -38,25 +38,25 @@ from tests.polling import eventually
 
 OWN, OTHER = "sbx-alpha", "sbx-beta"
 OF_DATABASE: tuple[Callable[[str], Request[Any]], ...] = (
-    lambda _: AskEvents(limit=1000),
-    lambda _: PastTasks(),
-    lambda _: PastSandboxes(),
-    lambda _: AskApprovals(),
-    lambda _: AskOverview(),
-    lambda sandbox: AskTranscript(sandbox=sandbox),
-    lambda sandbox: AskTrajectory(sandbox=sandbox, limit=1000),
-    lambda _: AskUsage(),
-    lambda _: AskStatistics(),
-    lambda sandbox: AskComparison(first=sandbox, second=sandbox),
-    lambda _: AskSearch(text="word"),
-    lambda sandbox: AskFileVersions(sandbox=sandbox),
-    lambda _: AskVerification(),
-    lambda _: AskAudit(),
+    lambda _: ListEvents(limit=1000),
+    lambda _: ListPastTasks(),
+    lambda _: ListPastSandboxes(),
+    lambda _: ListApprovals(),
+    lambda _: GetOverview(),
+    lambda sandbox: GetTranscript(sandbox=sandbox),
+    lambda sandbox: GetTrajectory(sandbox=sandbox, limit=1000),
+    lambda _: GetUsage(),
+    lambda _: GetStatistics(),
+    lambda sandbox: GetComparison(first=sandbox, second=sandbox),
+    lambda _: SearchEvents(text="word"),
+    lambda sandbox: ListFileVersions(sandbox=sandbox),
+    lambda _: VerifyHistory(),
+    lambda _: GetAudit(),
 )
 ALL: tuple[Callable[[str], Request[Any]], ...] = (
     *OF_DATABASE,
-    lambda sandbox: AskOutput(sandbox=sandbox),
-    lambda _: AskDead(),
+    lambda sandbox: GetOutput(sandbox=sandbox),
+    lambda _: ListDeadLetters(),
 )
 TABLES = "events, sources, tasks, sandboxes, approvals"
 OF_A_PROJECT = 3
@@ -117,7 +117,7 @@ async def test_kinds_share_the_limits_of_a_project(projects: tuple[Bus, Bus], po
     async with locked(postgres) as connection:
         flood = [asyncio.create_task(ask(alpha, make(OWN), "alpha")) for _ in range(8) for make in OF_DATABASE]
         await eventually(lambda: count(OF_A_PROJECT))
-        own = [asyncio.create_task(ask(beta, request, "beta")) for request in (AskEvents(limit=5), AskAudit())]
+        own = [asyncio.create_task(ask(beta, request, "beta")) for request in (ListEvents(limit=5), GetAudit())]
         await eventually(lambda: count(OF_A_PROJECT + len(own)))
     assert most == OF_A_PROJECT + len(own)
     assert await asyncio.gather(*own) == [None, None]
@@ -143,7 +143,7 @@ async def test_budget_is_one_for_all_kinds(world: Any, script: Any) -> None:
         await world.say(script.messages(OWN, 50, project="alpha"))
         await world.stored(50)
         alpha = await world.bus(Principal.CLIENT, project="alpha")
-        assert await ask(alpha, AskEvents(limit=50), "alpha") is None
+        assert await ask(alpha, ListEvents(limit=50), "alpha") is None
         assert {await ask(alpha, make(OWN), "alpha") for make in ALL} == {Code.BUSY}
 
 

@@ -15,7 +15,7 @@ from event_ingest.schema import partition_name
 from event_ingest.search_texts import SEARCHED_TYPES, term_index
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
-from sandherd.contracts.requests import AskComparison, AskFileVersions, AskSearch
+from sandherd.contracts.requests import GetComparison, ListFileVersions, SearchEvents
 from sandherd.service.cursors import write_cursor
 from tests.integration.event_ingest.conftest import delivered
 from tests.integration.event_ingest.test_ingest_statistics import ask
@@ -55,7 +55,7 @@ def event(script: Any, event_type: str, text: str, sandbox: str = "sbx-1", **mor
 
 
 async def found(history: Any, text: str, project: str = "default", **more: Any) -> list[Any]:
-    hits = (await ask(history, search_events, AskSearch(text=text, **more), project)).hits
+    hits = (await ask(history, search_events, SearchEvents(text=text, **more), project)).hits
     for hit in hits:
         shown = {hit.snippet[one.start : one.end].lower() for one in hit.matches}
         assert shown, hit
@@ -111,7 +111,7 @@ async def test_pages_have_each_hit_once(
         one.model_copy(update={"id": _id_at(day, n)}) for n, (one, day) in enumerate(zip(events, days, strict=True))
     ]
     await history.hear(moved)
-    question, snippets = AskSearch(text="needle", limit=2), []
+    question, snippets = SearchEvents(text="needle", limit=2), []
     while True:
         page = await ask(history, search_events, question)
         snippets += [hit.snippet for hit in page.hits]
@@ -124,7 +124,7 @@ async def test_pages_have_each_hit_once(
         with pytest.raises(ContractError) as refused:
             await ask(history, search_events, changed, project)
         assert refused.value.problem.field == "cursor"
-    small = await ask(history, search_events, AskSearch(text="needle", limit=7), budget=600)
+    small = await ask(history, search_events, SearchEvents(text="needle", limit=7), budget=600)
     assert 1 <= len(small.hits) < 7
     assert small.next_cursor is not None
 
@@ -160,7 +160,7 @@ async def test_capitals_whose_lower_case_is_ascii_hide_nothing(history: Any, scr
 async def test_forged_position_is_refused(history: Any, script: Any, before: str) -> None:
     """A client can compute the seal of a cursor: an id that is none is an error of the client."""
     await history.hear([event(script, "agent.message", "needle")])
-    question = AskSearch(text="needle")
+    question = SearchEvents(text="needle")
     for name in (partition_name(datetime.now(UTC).date()), "events_default"):
         forged = question.model_copy(update={"cursor": write_cursor(question, "default", [name, before])})
         with pytest.raises(ContractError) as refused:
@@ -254,7 +254,7 @@ async def test_comparison_is_exact_for_both(history: Any, script: Any) -> None:
             ]
         )  # fmt: skip
     await history.hear([script.agent("agent.turn_started", "sbx-2", turn=2)])
-    shown = await ask(history, compare_sandboxes, AskComparison(first="sbx-1", second="sbx-2"))
+    shown = await ask(history, compare_sandboxes, GetComparison(first="sbx-1", second="sbx-2"))
     assert (shown.first.task, shown.first.turns, shown.second.turns) == ("task-1", 1, 2)
     own = [event.time for event in life if event.subject == "sbx-1"]
     assert shown.first.seconds == (own[-1] - own[0]).total_seconds()
@@ -271,12 +271,12 @@ async def test_comparison_is_exact_for_both(history: Any, script: Any) -> None:
         ("a.py", False), ("sbx-1.py", None), ("sbx-2.py", None),
     ]  # fmt: skip
     assert (shown.files[0].first.changes, shown.files[0].first.change_type) == (2, "modified")
-    same = await ask(history, compare_sandboxes, AskComparison(first="sbx-1", second="sbx-1"))
+    same = await ask(history, compare_sandboxes, GetComparison(first="sbx-1", second="sbx-1"))
     assert same.files[0].same_content
     assert not same.cut
-    assert (await ask(history, compare_sandboxes, AskComparison(first="sbx-1", second="sbx-2"), budget=2300)).cut
+    assert (await ask(history, compare_sandboxes, GetComparison(first="sbx-1", second="sbx-2"), budget=2300)).cut
     with pytest.raises(ContractError) as unknown:
-        await ask(history, compare_sandboxes, AskComparison(first="sbx-1", second="sbx-2"), "other")
+        await ask(history, compare_sandboxes, GetComparison(first="sbx-1", second="sbx-2"), "other")
     assert unknown.value.problem.code is Code.NOT_FOUND
 
 
@@ -296,7 +296,7 @@ async def test_versions_of_files_are_numbered_in_the_order_of_changes(history: A
             script.agent("agent.file_edited", "sbx-2", file_path="a.py", change_type="deleted"),
         ]
     )
-    question, found = AskFileVersions(sandbox="sbx-1", limit=1, diffs=True), []
+    question, found = ListFileVersions(sandbox="sbx-1", limit=1, diffs=True), []
     while True:
         page = await ask(history, list_file_versions, question)
         found += page.versions
@@ -307,10 +307,10 @@ async def test_versions_of_files_are_numbered_in_the_order_of_changes(history: A
         ("a.py", 1, True), ("b.py", 1, True), ("a.py", 2, False), ("c.py", 1, False),
     ]  # fmt: skip
     assert (found[1].diff, found[2].diff, found[3].previous_path) == ("", "@@ cut", "b.py")
-    newest = AskFileVersions(sandbox="sbx-1", file_path="a.py", newest_first=True)
+    newest = ListFileVersions(sandbox="sbx-1", file_path="a.py", newest_first=True)
     versions = (await ask(history, list_file_versions, newest)).versions
     assert [(one.number, one.diff) for one in versions] == [(2, None), (1, None)]
-    assert (await ask(history, list_file_versions, AskFileVersions(sandbox="sbx-1", file_path="z"))).versions == []
+    assert (await ask(history, list_file_versions, ListFileVersions(sandbox="sbx-1", file_path="z"))).versions == []
     with pytest.raises(ContractError) as unknown:
-        await ask(history, list_file_versions, AskFileVersions(sandbox="sbx-1"), "third")
+        await ask(history, list_file_versions, ListFileVersions(sandbox="sbx-1"), "third")
     assert unknown.value.problem.code is Code.NOT_FOUND

@@ -14,13 +14,13 @@ from sandherd.bus.connection import RefusedError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EVENTS, base
 from sandherd.contracts.requests import (
-    AskAudit,
-    AskDead,
-    AskEvents,
-    AskOutput,
-    AskTrajectory,
-    PastSandboxes,
-    PastTasks,
+    GetAudit,
+    ListDeadLetters,
+    ListEvents,
+    GetOutput,
+    GetTrajectory,
+    ListPastSandboxes,
+    ListPastTasks,
     RequeueEventIngest,
 )
 from sandherd.contracts.subjects import OUTPUT, Principal, event_subject
@@ -32,17 +32,17 @@ async def test_stored_event_is_returned_to_its_project_only(running: Any, script
     events = [*script.life("task-1", "sbx-1"), *script.messages("sbx-1", 5)]
     await running.say(events)
     await running.stored(len(events))
-    own = await running.ask(AskEvents(sandbox="sbx-1"), "default")
+    own = await running.ask(ListEvents(sandbox="sbx-1"), "default")
     assert sorted(event.envelope["id"] for event in own.events) == sorted(
         str(event.id) for event in events if event.sandboxid == "sbx-1"
     )
     assert own.events[0].envelope["specversion"] == "1.0"
-    assert (await running.ask(AskTrajectory(sandbox="sbx-1"), "default")).trajectory_events == 10
-    assert [task.task for task in (await running.ask(PastTasks(), "default")).tasks] == ["task-1"]
-    assert [box.events for box in (await running.ask(PastSandboxes(), "default")).sandboxes] == [10]
-    assert (await running.ask(AskEvents(), "other")).events == []
-    assert (await running.ask(PastTasks(), "other")).tasks == []
-    assert (await running.ask(AskAudit(), "other")).event_count == 0
+    assert (await running.ask(GetTrajectory(sandbox="sbx-1"), "default")).trajectory_events == 10
+    assert [task.task for task in (await running.ask(ListPastTasks(), "default")).tasks] == ["task-1"]
+    assert [box.events for box in (await running.ask(ListPastSandboxes(), "default")).sandboxes] == [10]
+    assert (await running.ask(ListEvents(), "other")).events == []
+    assert (await running.ask(ListPastTasks(), "other")).tasks == []
+    assert (await running.ask(GetAudit(), "other")).event_count == 0
 
 
 async def test_audit_finds_gaps_and_no_others(running: Any, script: Any) -> None:
@@ -71,7 +71,7 @@ async def test_audit_finds_gaps_and_no_others(running: Any, script: Any) -> None
 async def _settled(running: Any, **asked: Any) -> Any:
     """An audit with nothing on its way."""
     while True:
-        audit = await running.ask(AskAudit(**asked))
+        audit = await running.ask(GetAudit(**asked))
         if audit.unstored == 0:
             return audit
         await asyncio.sleep(0.01)
@@ -107,7 +107,7 @@ async def test_output_is_paged(running: Any) -> None:
         for place, chunk in enumerate(said):
             await bus.publish(OUTPUT.fill(project="default", sandbox=sandbox), chunk, msg_id=f"{sandbox}-{place}")
     shown: list[str] = []
-    question = AskOutput(sandbox="sbx-1", limit=10)
+    question = GetOutput(sandbox="sbx-1", limit=10)
     while True:
         page = await running.ask(question, "default")
         shown += [chunk.text for chunk in page.chunks]
@@ -115,7 +115,7 @@ async def test_output_is_paged(running: Any) -> None:
             break
         question = question.model_copy(update={"cursor": page.next_cursor})
     assert shown == [chunk.decode(errors="replace") for chunk in chunks]
-    assert (await running.ask(AskOutput(sandbox="sbx-1"), "other")).chunks == []
+    assert (await running.ask(GetOutput(sandbox="sbx-1"), "other")).chunks == []
 
 
 async def test_long_output_is_paged(running: Any) -> None:
@@ -126,7 +126,7 @@ async def test_long_output_is_paged(running: Any) -> None:
         await bus.publish(OUTPUT.fill(project="default", sandbox="sbx-1"), chunk, msg_id=str(place))
     seen, cursor = 0, None
     while True:
-        page = await running.ask(AskOutput(sandbox="sbx-1", cursor=cursor), "default")
+        page = await running.ask(GetOutput(sandbox="sbx-1", cursor=cursor), "default")
         seen += sum(len(chunk.text) for chunk in page.chunks)
         cursor = page.next_cursor
         if cursor is None:
@@ -147,22 +147,22 @@ async def test_dead_letters_are_listed_and_retried(running: Any, script: Any) ->
     assert [letter.payload for letter in letters.letters] == [None] * 3
     assert [letter.number for letter in letters.letters] == [3, 2, 1]
     assert {letter.reason.code for letter in letters.letters} == {Code.INVALID_FIELD}
-    shown = [(await running.ask(AskDead(number=number))).letters[0].payload for number in (1, 2, 3)]
+    shown = [(await running.ask(ListDeadLetters(number=number))).letters[0].payload for number in (1, 2, 3)]
     # Batches are handled side by side, so that one may be given up before another that was said earlier.
     assert sorted(json.loads(payload)["bad"] for payload in shown) == [0, 1, 2]
-    first = await running.ask(AskDead(limit=2))
-    second = await running.ask(AskDead(limit=2, cursor=first.next_cursor))
+    first = await running.ask(ListDeadLetters(limit=2))
+    second = await running.ask(ListDeadLetters(limit=2, cursor=first.next_cursor))
     assert [letter.number for letter in (*first.letters, *second.letters)] == [3, 2, 1]
     assert (await running.ask(RequeueEventIngest(number=1))).outcome == "dead"
-    assert (await running.ask(AskDead(service="spawner"))).letters == []
+    assert (await running.ask(ListDeadLetters(service="spawner"))).letters == []
     with pytest.raises(RefusedError) as refused:
-        await running.ask(AskDead(number=99))
+        await running.ask(ListDeadLetters(number=99))
     assert refused.value.problem.code is Code.NOT_FOUND
 
 
 async def _dead(running: Any, count: int) -> Any:
     while True:
-        letters = await running.ask(AskDead())
+        letters = await running.ask(ListDeadLetters())
         if len(letters.letters) == count:
             return letters
         await asyncio.sleep(0.01)
@@ -193,7 +193,7 @@ async def test_requests_without_the_database_are_refused_at_once(world: Any, scr
         try:
             await world.say(during)
             await _until_ready(session, service.http_port, 503)
-            for question in (AskEvents(), AskTrajectory(sandbox="sbx-1"), PastTasks(), AskAudit()):
+            for question in (ListEvents(), GetTrajectory(sandbox="sbx-1"), ListPastTasks(), GetAudit()):
                 with pytest.raises(RefusedError) as refused:
                     await asyncio.wait_for(world.ask(question), PATIENCE / 2)  # it may take as long as a whole PATIENCE
                 assert refused.value.problem.code is Code.UNAVAILABLE
@@ -282,4 +282,4 @@ async def test_largest_message_of_the_broker_is_handled(running: Any, script: An
     await running.stored(3)
     letters = await _dead(running, 1)
     assert (letters.letters[0].reason.code, letters.letters[0].size) == (Code.TOO_LARGE, len(large))
-    assert (await running.ask(AskDead(number=1))).letters[0].payload.startswith("xxx")
+    assert (await running.ask(ListDeadLetters(number=1))).letters[0].payload.startswith("xxx")

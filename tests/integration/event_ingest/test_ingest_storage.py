@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from event_ingest.rows import Batch
+from event_ingest.event_rows import EventBatch
 from event_ingest.schema import ensure_partitions, partition_name
-from event_ingest.writer import stored_rows, write_new
+from event_ingest.batch_writer import stored_rows, write_new
 from sandherd.bus.consumers.consumer import DONE, Dead, Retry
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import derived_uuid
@@ -35,7 +35,7 @@ async def test_event_is_stored_verbatim(history: Any, script: Any) -> None:
 @pytest.fixture(params=[1, 10**6], ids=["copied", "inserted"])
 def copied(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of any size are written by COPY first, or none is."""
-    monkeypatch.setattr("event_ingest.writer._COPIED", request.param)
+    monkeypatch.setattr("event_ingest.batch_writer._COPIED", request.param)
 
 
 @pytest.mark.usefixtures("copied")
@@ -55,7 +55,7 @@ async def test_redelivered_event_is_counted_once(history: Any, script: Any) -> N
 async def test_batch_waits_for_what_another_replica_is_storing(history: Any, script: Any, ends: str) -> None:
     """Of events that another transaction has written, those that it commits are duplicates, and no other is."""
     events = script.messages("sbx-1", 6)
-    other = Batch()
+    other = EventBatch()
     for index, delivery in enumerate(history.delivered(events[2:4])):
         other.add(index, delivery)
     async with history.database.writing() as connection:
@@ -99,7 +99,7 @@ async def test_large_batch_is_stored_in_parts(history: Any, script: Any, monkeyp
     """Each event once, with a count for each that was stored before, whichever part it is in."""
     events = script.messages("sbx-1", 9)
     assert await history.hear(events[3:5]) == [DONE] * 2
-    monkeypatch.setattr("event_ingest.writer.MAX_BYTES", len(events[0].to_json()) * 2)
+    monkeypatch.setattr("event_ingest.batch_writer.MAX_BYTES", len(events[0].to_json()) * 2)
     assert await history.hear(events) == [DONE] * 9
     [row] = await history.rows("select stored, highest, sequence_sum from sources")
     assert row == {"stored": 9, "highest": 9, "sequence_sum": 45}

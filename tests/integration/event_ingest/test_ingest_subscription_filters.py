@@ -9,7 +9,7 @@ import pytest
 from sandherd.bus.connection import RefusedError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EVENTS
-from sandherd.contracts.requests import AskEvents, Subscribe
+from sandherd.contracts.requests import ListEvents, Subscribe
 from sandherd.contracts.subjects import Principal, request_subject
 from tests.integration.event_ingest.test_ingest_subscriptions import subscribe, subscriptions, take, waits, words
 
@@ -83,14 +83,14 @@ async def test_both_filters_of_types_are_one(running: Any, types: list[str], fie
     """What one request refuses, the other does, with the same words; and both take a domain in either form."""
     bus = await running.bus(Principal.SUBSCRIBER, project="p1")
     problems = []
-    for request in (Subscribe(name="alerts", types=types), AskEvents(types=types)):
+    for request in (Subscribe(name="alerts", types=types), ListEvents(types=types)):
         with pytest.raises(RefusedError) as refused:
             await bus.ask(request, "p1")
         problems.append(refused.value.problem)
     assert problems[0] == problems[1]
     assert (problems[0].code, problems[0].field) == (Code.INVALID_FIELD, field)
     for form in ("monitor", "monitor.*"):
-        await bus.ask(AskEvents(types=[form]), "p1")
+        await bus.ask(ListEvents(types=[form]), "p1")
         assert (await bus.ask(Subscribe(name="same", types=[form]), "p1")).types == ["monitor"]
 
 

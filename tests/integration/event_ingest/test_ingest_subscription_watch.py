@@ -8,7 +8,7 @@ from typing import Any
 from event_ingest.database import Database
 from event_ingest.schema import Schema
 from event_ingest.subscription_watch import SubscriptionWatch
-from sandherd.contracts.requests import AskEvents, Subscribe
+from sandherd.contracts.requests import ListEvents, Subscribe
 from sandherd.contracts.subjects import Principal
 from tests.patience import PATIENCE
 from tests.polling import eventually
@@ -19,7 +19,7 @@ IDLE = 1000.0
 
 async def warnings(world: Any) -> list[Any]:
     """The warnings in the history of the project."""
-    return list((await world.ask(AskEvents(types=[WARNING]), "p1")).events)
+    return list((await world.ask(ListEvents(types=[WARNING]), "p1")).events)
 
 
 async def is_measured(service: Any, watch: SubscriptionWatch, lag: int) -> bool:

@@ -12,7 +12,7 @@ from sandherd.bus.api_subjects import API_FROM_OUTSIDE
 from sandherd.bus.connection import BusError, NoResponderError, RefusedError
 from sandherd.bus.consumers.pull import Puller
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import AskSubscriptions, Subscribe, Subscription, Unsubscribe
+from sandherd.contracts.requests import ListSubscriptions, Subscribe, Subscription, Unsubscribe
 from sandherd.contracts.subjects import Principal, command_subject, event_subject
 from tests.patience import PATIENCE
 from tests.polling import eventually
@@ -51,7 +51,7 @@ def words(documents: list[Any]) -> list[str]:
 
 async def subscriptions(world: Any, project: str = "p1") -> dict[str, Subscription]:
     bus = await world.bus(Principal.SUBSCRIBER, project=project)
-    return {one.name: one for one in (await bus.ask(AskSubscriptions(), project)).subscriptions}
+    return {one.name: one for one in (await bus.ask(ListSubscriptions(), project)).subscriptions}
 
 
 async def waits(world: Any, name: str, count: int) -> None:
@@ -199,7 +199,7 @@ async def test_idle_subscription_is_deleted(world: Any) -> None:
 async def test_subscription_is_of_one_project(running: Any) -> None:
     """An operator must name the project: one for all would show one project's events to another's subscribers."""
     operator = await running.bus(Principal.OPERATOR)
-    for request in (AskSubscriptions(), Subscribe(name="all"), Unsubscribe(name="all")):
+    for request in (ListSubscriptions(), Subscribe(name="all"), Unsubscribe(name="all")):
         with pytest.raises(RefusedError) as refused:
             await operator.ask(request, "fleet")
         assert refused.value.problem.field == "project"

@@ -7,12 +7,12 @@ import pytest
 
 from event_ingest.queries.verification import verify_tables
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import AskVerification, Verification
+from sandherd.contracts.requests import VerifyHistory, Verification
 
 
 async def _verified(history: Any, project: str = "default", **wanted: Any) -> Verification:
     async with history.database.reading(heavy=True) as connection:
-        return await verify_tables(connection, AskVerification(**wanted), project, 1_000_000)
+        return await verify_tables(connection, VerifyHistory(**wanted), project, 1_000_000)
 
 
 async def _changed(history: Any, *statements: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 
 from event_ingest.schema import ensure_partitions, partition_name
-from event_ingest.views import SCHEMA, VIEWS
+from event_ingest.sql_views import SCHEMA, VIEWS
 from tests.integration.event_ingest.conftest import BEGUN
 
 COMMITTED = Path(__file__).with_name("views_v1.json")

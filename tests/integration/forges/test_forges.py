@@ -21,7 +21,7 @@ from spawner.forges.forge import (
     Verdict,
 )
 from spawner.forges.locations import ForgeKind, forge_of
-from spawner.forges.own_section import marked
+from spawner.forges.body_section import marked
 from spawner.repositories.git import RemoteRepository
 from spawner.repositories.mirror import NO_COMMIT, Mirror
 from tests.doubles.forges.faults import Way, html, huge, nested

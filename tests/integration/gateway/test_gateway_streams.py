@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import pytest
 
-from gateway import event_stream, live
+from gateway import event_stream, live_feeds
 from sandherd.bus.connection import Bus
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.conversation import AgentMessage
@@ -144,7 +144,7 @@ async def test_slow_client_is_disconnected_and_delays_no_other(
     herd: Broker, http: aiohttp.ClientSession, port_file: Path, talker: Talker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that reads nothing is closed when its queue is full; another one gets every event meanwhile."""
-    monkeypatch.setattr(live.LiveFeeds.__init__, "__defaults__", (20,))
+    monkeypatch.setattr(live_feeds.LiveFeeds.__init__, "__defaults__", (20,))
     async with gateway(herd, http, port_file) as api, api.stream("/api/v1/events/stream") as stream:
         deaf = await _deaf(api)
         heard: list[int] = []

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.conversation import AgentMessageSent
 from sandherd.contracts.names import new_name

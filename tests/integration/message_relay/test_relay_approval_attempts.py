@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.subjects import Principal
 
 World = Any

@@ -10,7 +10,7 @@ import pytest
 from message_relay.approval import digest_of
 from sandherd.bus.connection import Bus
 from sandherd.contracts.commands import RequestApproval, WithdrawApproval
-from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.events.conversation import AgentMessageSent
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from message_relay.approval import digest_of
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import DerivedIds, derived_uuid
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker

@@ -10,7 +10,7 @@ import pytest
 
 from sandherd.bus.consumers.consumer import DONE, Delivery
 from sandherd.contracts.commands import SendMessage
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events.conversation import AgentMessageSent

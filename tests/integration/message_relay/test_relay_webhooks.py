@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from message_relay.webhooks import partition, rules
-from message_relay.webhooks.record import WebhookRecord
+from message_relay.webhooks import partition, retry_rules
+from message_relay.webhooks.webhook_record import WebhookRecord
 from message_relay.webhooks.store import StoredWebhook, WebhookStore
 from sandherd.cli.exit_status import status_of
 from sandherd.client import Herd, HerdError
@@ -27,7 +27,7 @@ from tests.polling import eventually
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events are sent again at once, three times at most."""
-    monkeypatch.setattr(rules, "RETRIES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(retry_rules, "RETRIES", (0.01, 0.01, 0.01))
     monkeypatch.setattr(partition, "SCANNED_EVERY", 0.1)
 
 

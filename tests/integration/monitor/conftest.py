@@ -14,7 +14,7 @@ from nats.aio.subscription import Subscription
 from message_relay.main import compose as compose_relay
 from monitor.main import compose
 from sandherd.bus.connection import Bus
-from sandherd.contracts.delivery import InboxMessage, Receipt
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.states import SandboxState

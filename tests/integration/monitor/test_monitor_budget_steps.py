@@ -14,8 +14,8 @@ from monitor.bucket_entries import BucketWatch
 from monitor.budgets import request_handlers
 from monitor.budgets.budget_state import BudgetState
 from monitor.budgets.enforcement import BudgetEnforcement
-from monitor.budgets.ledger import DAY_HOURS, used_since
-from monitor.budgets.messages import BudgetMessages
+from monitor.budgets.budget_ledger import DAY_HOURS, used_since
+from monitor.budgets.budget_messages import BudgetMessages
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import read_batch
 from sandherd.bus.errors import PublishRefusedError
@@ -31,7 +31,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.telemetry.meters import Meters
 from spawner.tasks.budget_blocks import BudgetBlockReader
 from spawner.tasks.capacity import SandboxLimits
-from spawner.tasks.queue import Queue
+from spawner.tasks.task_queue import TaskQueue
 from tests.polling import eventually
 
 World = Any
@@ -287,7 +287,7 @@ async def test_budget_is_enforced_by_the_service(world: World) -> None:
     await world.by_spawner(sandbox, "sandbox.requested", budget=budget)
     await world.by_worker(sandbox, "agent.started", sdk="command", task="t", task_description_length=1)
     await world.hear(sandbox)
-    queue = Queue(SandboxLimits(total=9), 60)
+    queue = TaskQueue(SandboxLimits(total=9), 60)
     reading = asyncio.ensure_future(BudgetBlockReader(world.spawner, queue, 0.05).run())
     settings = {"budgets": HerdBudgets.model_validate("project.day.turns=6"), "budget_grace": 2}
     async with world.relay().running(), world.monitor(**settings).running():

@@ -14,7 +14,7 @@ import pytest
 from monitor.event_decoder import read
 from monitor.event_reader import EventReader
 from monitor.herd import Herd
-from monitor.partition_leases import Shares
+from monitor.partition_leases import PartitionShares
 from monitor.partition_plan import UNDIVIDED, PartitionId, partition_of
 from monitor.rule_set import ALL
 from monitor.snapshot_store import Snapshots
@@ -255,7 +255,7 @@ async def test_request_for_a_partition_without_a_holder_is_refused(world: World)
         raise AssertionError((place, lease))
 
     async with world.herd.bus(Principal.MONITOR) as bus:
-        shares = Shares(bus, "me", COUNT, hold)
+        shares = PartitionShares(bus, "me", COUNT, hold)
         with pytest.raises(ContractError, match="no replica of the monitor watches partition 3 of 8") as refused:
             await shares.check_unwatched(3)
         assert refused.value.problem.code is Code.BUSY

@@ -15,7 +15,7 @@ from monitor.main import compose
 from monitor.partition_plan import PartitionId
 from monitor.rule_set import ALL
 from monitor.snapshot_store import Snapshots, SnapshotStore
-from monitor.watch import Watch
+from monitor.replica_watch import ReplicaWatch
 from sandherd.bus.connection import Bus, Identity
 from sandherd.bus.identity import Registrar, write_secret
 from sandherd.bus.lease import Lease
@@ -96,7 +96,7 @@ async def test_watch_waits_for_an_unavailable_snapshot(world: World, monkeypatch
         await store(bus).save(herd_of(3, 30), fence=1)
         await world.herd.kill()
         actions = Actions(bus, EventPublisher(bus, Principal.MONITOR))
-        watch = Watch(bus, 1, ALL, actions=actions, meters=service.meters)
+        watch = ReplicaWatch(bus, 1, ALL, actions=actions, meters=service.meters)
         with capture_logs() as lines:
             watching = asyncio.create_task(watch.hold(PartitionId(1, 0), Lease(bus, "monitor.watch.1.0", "test")))
             await logged(lines, watching, event="snapshot unavailable, retrying")

@@ -13,7 +13,7 @@ from sandherd.bus.connection import Bus
 from sandherd.client import HerdError
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from sandherd.steps import OnStep
+from sandherd.progress_steps import OnStep
 from tests.integration.operating.herds import COMPOSE, context, running, sandherd, until
 
 P = Principal

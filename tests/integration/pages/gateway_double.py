@@ -10,8 +10,8 @@ from typing import Any
 from aiohttp import web
 from starlette.datastructures import Headers
 
-from gateway.browsers import PAGE_HEADERS
-from gateway.pages import Pages
+from gateway.browser_security import PAGE_HEADERS
+from gateway.pages import StaticPages
 from tests.polling import eventually
 
 SESSION = {"project": "demo", "name": "ada", "role": "operate", "expires_at": "2026-12-24T12:00:00Z"}
@@ -41,7 +41,7 @@ class GatewayDouble:
     begun_streams: int = 0
     _held: dict[str, Held] = field(default_factory=dict)
     _streams: set[web.StreamResponse] = field(default_factory=set)
-    _pages: Pages = field(default_factory=Pages)
+    _pages: StaticPages = field(default_factory=StaticPages)
     _sequence: int = 100
 
     @asynccontextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spawner.repositories.git import Credential, RemoteRepository
+from spawner.repositories.git import GitCredential, RemoteRepository
 from spawner.repositories.mirror import Mirror
 from tests.doubles.git_server import USER, GitServer, git_server
 from tests.shared_broker import herd
@@ -82,7 +82,7 @@ async def server(upstream: Upstream) -> AsyncIterator[GitServer]:
 @pytest.fixture
 def remote(server: GitServer) -> RemoteRepository:
     """The repository at that server, with the credential for it."""
-    return RemoteRepository(f"{server.url}/team/shop.git", Credential(server.url, USER, TOKEN))
+    return RemoteRepository(f"{server.url}/team/shop.git", GitCredential(server.url, USER, TOKEN))
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from sandherd.contracts.requests import (
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
-from sandherd_worker.artifacts import make_artifact
+from sandherd_worker.artifact_records import make_artifact
 from spawner import repositories
 from spawner.main import compose
 from spawner.parts import OpenRuntimes

@@ -18,11 +18,11 @@ from sandherd.settings.repositories import BRANCH_PREFIXES
 from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
 from spawner.live_state import LiveState
-from spawner.repositories.artifacts import BranchArtifacts
+from spawner.repositories.branch_artifacts import BranchArtifacts
 from spawner.repositories.branch_names import rules_of
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.preparer import CheckoutPreparer
-from spawner.tasks import decisions as of_task
+from spawner.repositories.checkout_preparer import CheckoutPreparer
+from spawner.tasks import task_transitions as of_task
 from tests.integration.repositories.conftest import Upstream, commit
 from tests.integration.repositories.test_branches import (
     WAITS,

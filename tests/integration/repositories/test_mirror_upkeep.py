@@ -10,9 +10,9 @@ from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import DeleteBranch
 from spawner.forges.factory import Forges
 from spawner.forges.git_credentials import GitCredentials
-from spawner.repositories.garbage import collect_garbage, delete_ended, has_changed
+from spawner.repositories.mirror_gc import collect_garbage, delete_ended, has_changed
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
-from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirror_limits import MirrorLimits
 from spawner.repositories.mirrors import Mirrors

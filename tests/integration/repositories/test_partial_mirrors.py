@@ -6,7 +6,7 @@ import pytest
 
 from sandherd.contracts.repositories import Repository
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
-from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.lfs import LfsObjects
 from spawner.repositories.mirror import Mirror
 from tests.doubles.git_server import GitServer

@@ -12,7 +12,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from spawner.main import compose
 from spawner.repositories.git import GitError, GitFault, run_git
-from spawner.repositories.requirements import git_problem, problems
+from spawner.repositories.git_requirements import git_problem, problems
 from tests.integration.spawner.conftest import Person, home
 from tests.patience import PATIENCE
 from tests.polling import eventually

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.repositories import Repository
-from spawner.repositories.git import Credential, GitError
-from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.git import GitCredential, GitError
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.mirrors import Mirrors
 from tests.doubles.git_server import USER, GitServer
 from tests.integration.repositories.conftest import TOKEN, Upstream, git
@@ -19,10 +19,10 @@ class Credentials:
     def __init__(self, server: GitServer) -> None:
         self.origin, self.token = server.url, TOKEN
 
-    async def find(self, url: str) -> Credential | None:
-        return Credential(self.origin, USER, self.token)
+    async def find(self, url: str) -> GitCredential | None:
+        return GitCredential(self.origin, USER, self.token)
 
-    async def renew(self, url: str, refused: Credential) -> Credential | None:  # there is no other
+    async def renew(self, url: str, refused: GitCredential) -> GitCredential | None:  # there is no other
         return None
 
 

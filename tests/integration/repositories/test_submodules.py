@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from sandherd.contracts.repositories import Repository
-from spawner.repositories.git import Credential, GitError, GitFault
-from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.git import GitCredential, GitError, GitFault
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.submodules import SubmoduleFetcher, pinned, remove_refs
 from tests.doubles.git_server import USER, GitServer
@@ -33,12 +33,12 @@ class Credentials:
     """The credential of one server."""
 
     def __init__(self, server: GitServer) -> None:
-        self._own = Credential(server.url, USER, TOKEN)
+        self._own = GitCredential(server.url, USER, TOKEN)
 
-    async def find(self, url: str) -> Credential | None:
+    async def find(self, url: str) -> GitCredential | None:
         return self._own if url.startswith(self._own.origin) else None
 
-    async def renew(self, url: str, refused: Credential) -> Credential | None:  # there is no other
+    async def renew(self, url: str, refused: GitCredential) -> GitCredential | None:  # there is no other
         return None
 
 

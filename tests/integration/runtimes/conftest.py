@@ -15,14 +15,14 @@ from sandherd.contracts.specs import SandboxLimits
 from spawner.runtimes.boxes.box_files import HERD, PROJECT, ROOT, SANDBOX, STATE
 from spawner.runtimes.boxes.provider import Box, BoxSpec, Command, CommandResult, File, Provider
 from spawner.runtimes.docker.containers import ContainerOptions
-from spawner.runtimes.docker.engine import Engine
+from spawner.runtimes.docker.provider import DockerProvider
 from tests.doubles.daytona.opening import daytona_double, open_daytona
 from tests.doubles.kubernetes.cluster import Cluster as KubernetesCluster
 from tests.doubles.kubernetes.opening import opened
 from tests.doubles.remote.opening import open_remote, remote_double
 from tests.doubles.toolchains import with_worker
 from tests.engines.docker import IMAGE
-from tests.engines.docker import Engine as RealEngine
+from tests.engines.docker import DockerProvider as RealEngine
 from tests.engines.packages import alone
 from tests.patience import PATIENCE
 from tests.shared_broker import herd
@@ -107,7 +107,7 @@ async def boxes(open_provider: Open) -> AsyncIterator[Boxes]:
 @pytest.fixture
 def open_docker(docker_engine: RealEngine) -> Open:
     async def opened() -> Provider:
-        return Engine(Docker(docker_engine.host), ContainerOptions(IMAGE, network="none"))
+        return DockerProvider(Docker(docker_engine.host), ContainerOptions(IMAGE, network="none"))
 
     return opened
 
@@ -117,7 +117,7 @@ def open_docker_reaching(docker_engine: RealEngine) -> Open:
     """Containers that reach what listens on this host."""
 
     async def opened() -> Provider:
-        return Engine(Docker(docker_engine.host), ContainerOptions(IMAGE, network="host"))
+        return DockerProvider(Docker(docker_engine.host), ContainerOptions(IMAGE, network="host"))
 
     return opened
 

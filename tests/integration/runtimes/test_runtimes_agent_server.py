@@ -15,7 +15,7 @@ import pytest
 from sandherd.bus.connection import Bus
 from sandherd.contracts.agent_server import AgentServer
 from sandherd.contracts.commands import TerminateSandbox
-from sandherd.contracts.requests import AgentServerView, AskAgentServer
+from sandherd.contracts.requests import AgentServerView, GetAgentServer
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
@@ -74,7 +74,7 @@ class Served:
 
     async def ask(self, *, with_key: bool) -> AgentServerView:
         """Where it is said to be."""
-        asked = AskAgentServer(sandbox=self.sandbox, with_key=with_key)
+        asked = GetAgentServer(sandbox=self.sandbox, with_key=with_key)
         found: AgentServerView = await self._bus.ask(asked, "p1", timeout=PATIENCE)
         return found
 

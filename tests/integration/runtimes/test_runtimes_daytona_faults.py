@@ -11,7 +11,7 @@ from sandherd.settings import Settings
 from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.provider import BoxSpec, BoxState, Command, ProviderError, ProviderFault
 from spawner.runtimes.contract import RuntimeFailedError
-from spawner.runtimes.daytona.cloud import Cloud
+from spawner.runtimes.daytona.provider import DaytonaProvider
 from spawner.runtimes.daytona.factory import open_daytona as open_runtime
 from tests.doubles.daytona.answers import ApiError
 from tests.doubles.daytona.double import IMAGE, KEY, SNAPSHOT, Double
@@ -350,5 +350,5 @@ async def test_several_pages_of_sandboxes_are_all_found(daytona_double: Double, 
     """There are more than one reply contains."""
     made = await asyncio.gather(*(at.make("exit 0") for _ in range(3)))
     daytona_double.page = 2
-    provider: Cloud = at.provider  # type: ignore[assignment]  # it is that one here
+    provider: DaytonaProvider = at.provider  # type: ignore[assignment]  # it is that one here
     assert {box.name for box in await provider.find({HERD: at.herd})} == {box.name for box in made}

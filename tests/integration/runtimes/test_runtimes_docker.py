@@ -23,7 +23,7 @@ from spawner.runtimes.boxes.runtime import BoxRuntime, observed_box
 from spawner.runtimes.commands import Command
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.runtimes.docker.containers import ContainerOptions, config
-from spawner.runtimes.docker.engine import Engine
+from spawner.runtimes.docker.provider import DockerProvider
 from spawner.runtimes.docker.image_preparation import ImagePreparation
 from spawner.runtimes.docker.shared_folders import is_shared
 from tests.engines.docker import IMAGE
@@ -51,7 +51,7 @@ async def docker(docker_engine: Any) -> AsyncIterator[Docker]:
 @pytest.fixture
 async def networked(docker_engine: Any) -> AsyncIterator[Boxes]:
     """Boxes in a network that has a name."""
-    made = Boxes(Engine(Docker(docker_engine.host), ContainerOptions(IMAGE, network=NET)))
+    made = Boxes(DockerProvider(Docker(docker_engine.host), ContainerOptions(IMAGE, network=NET)))
     try:
         yield made
     finally:
@@ -119,7 +119,7 @@ async def test_command_in_an_ended_sandbox_states_how_it_ended(boxes: Any, docke
     """The error has the exit status and the worker's last line."""
     box = await boxes.make("echo the disk broke >&2; exit 7")
     await boxes.until(box, lambda found: found is not None and found.end is not None)
-    runtime = BoxRuntime(Engine(Docker(docker_engine.host), ContainerOptions(IMAGE, network="none")), "herd")
+    runtime = BoxRuntime(DockerProvider(Docker(docker_engine.host), ContainerOptions(IMAGE, network="none")), "herd")
     try:
         with pytest.raises(RuntimeFailedError, match=f"{box.name} has ended .exit status 7, the disk broke"):
             await runtime.run(box.name, Command(argv=["true"]))
@@ -342,7 +342,7 @@ async def test_volume_removed_during_a_recovery_leaves_nothing(
 
 async def test_unreachable_engine_is_reported_with_a_remedy(tmp_path: Any) -> None:
     """The error may be retried."""
-    nobody = Engine(Docker(f"unix://{tmp_path}/none"), ContainerOptions(IMAGE))
+    nobody = DockerProvider(Docker(f"unix://{tmp_path}/none"), ContainerOptions(IMAGE))
     with pytest.raises(ProviderError, match="DOCKER_HOST") as caught:
         await nobody.get("sbx-1")
     assert caught.value.fault is ProviderFault.TRANSIENT

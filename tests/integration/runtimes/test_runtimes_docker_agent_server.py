@@ -10,7 +10,7 @@ from aiodocker import Docker
 
 from sandherd.contracts.agent_server import AgentServer
 from sandherd.contracts.commands import TerminateSandbox
-from sandherd.contracts.requests import AgentServerView, AskAgentServer, Mount, Profile
+from sandherd.contracts.requests import AgentServerView, GetAgentServer, Mount, Profile
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
@@ -19,10 +19,10 @@ from spawner.main import compose
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import Runtime
 from spawner.runtimes.docker.containers import PREFIX, ContainerOptions
-from spawner.runtimes.docker.engine import Engine
+from spawner.runtimes.docker.provider import DockerProvider
 from tests.drivers.toolchains import interpreter
 from tests.engines.docker import IMAGE
-from tests.engines.docker import Engine as RealEngine
+from tests.engines.docker import DockerProvider as RealEngine
 from tests.integration.runtimes.conftest import WORK
 from tests.integration.spawner.conftest import Person
 from tests.patience import PATIENCE
@@ -86,7 +86,7 @@ class Served:
 
     async def view(self) -> AgentServerView:
         """Where it is, with its key."""
-        asked = AskAgentServer(sandbox=self.sandbox, with_key=True)
+        asked = GetAgentServer(sandbox=self.sandbox, with_key=True)
         found: AgentServerView = await self.person.bus.ask(asked, "p1", timeout=PATIENCE)
         return found
 
@@ -108,7 +108,7 @@ async def served(docker: Docker, docker_engine: RealEngine, herd: Broker, tmp_pa
     kind = ContainerOptions(await image(docker, mounted), network="host")
 
     async def opened(_settings: Settings) -> Sequence[Runtime]:
-        return [BoxRuntime(Engine(Docker(docker_engine.host), kind), "serving")]
+        return [BoxRuntime(DockerProvider(Docker(docker_engine.host), kind), "serving")]
 
     settings = herd.settings(
         *(Principal.SPAWNER,), home=tmp_path, runtime="docker", check_interval=0.2, stop_grace=10,

@@ -100,13 +100,13 @@ async def test_box_that_its_cluster_ends_during_its_creation_is_not_created_with
 ) -> None:
     """Even if its program had begun by then: the caller gets the reason instead of a failed box."""
     spec = pods.spec()
-    begin = objects.Objects.note
+    begin = objects.BoxObjects.note
 
-    async def evicted(self: objects.Objects, name: str, notes: Mapping[str, str]) -> None:
+    async def evicted(self: objects.BoxObjects, name: str, notes: Mapping[str, str]) -> None:
         await begin(self, name, notes)
         await cluster.later(cluster.kubelet.evict(pod_of(cluster, name), "Evicted", "low on memory"))
 
-    monkeypatch.setattr(objects.Objects, "note", evicted)
+    monkeypatch.setattr(objects.BoxObjects, "note", evicted)
     with pytest.raises(ProviderError, match=r"evicted.*low on memory") as caught:
         await pods.provider.create(spec)
     assert caught.value.fault is ProviderFault.NOT_FOUND

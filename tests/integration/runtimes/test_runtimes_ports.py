@@ -12,10 +12,10 @@ from sandherd.settings import Settings
 from sandherd.stack.nats import free_port
 from spawner.runtimes.boxes.provider import Box, ProviderError, ProviderFault
 from spawner.runtimes.commands import Address
-from spawner.runtimes.daytona.cloud import Cloud
+from spawner.runtimes.daytona.provider import DaytonaProvider
 from spawner.runtimes.kubernetes.factory import open_kubernetes
-from spawner.runtimes.kubernetes.provider import Pods
-from spawner.runtimes.remote.provider import Remote
+from spawner.runtimes.kubernetes.provider import PodProvider
+from spawner.runtimes.remote.provider import RemoteProvider
 from tests.doubles.daytona.double import Double as Daytona
 from tests.doubles.daytona.opening import cloud
 from tests.doubles.kubernetes.cluster import IMAGE, NAMESPACE, Cluster
@@ -56,7 +56,7 @@ async def _serve(boxes: Boxes, box: Box, port: int) -> None:
 
 async def test_daytona_token_is_another_after_each_start(clouds: Boxes, daytona_double: Daytona) -> None:
     """The former token is invalid; a stopped sandbox has none. No text has any of them."""
-    assert isinstance(clouds.provider, Cloud)
+    assert isinstance(clouds.provider, DaytonaProvider)
     box, port = await clouds.make(), free_port()
     await _serve(clouds, box, port)
     first = await clouds.provider.address(box.name, port)
@@ -85,7 +85,7 @@ async def _told(boxes: Boxes, box: Box) -> list[int]:
 
 async def test_declared_ports_of_a_runtime_are_reachable(runtimes: Boxes, remote_double: RuntimeApi) -> None:
     """The program gets them in each of its lives; any other is refused, with the declared ones."""
-    assert isinstance(runtimes.provider, Remote)
+    assert isinstance(runtimes.provider, RemoteProvider)
     box = await runtimes.make()
     ports = sorted(remote_double.of(box.name).machine.work_ports)
     assert await eventually(lambda: _told(runtimes, box)) == ports
@@ -106,7 +106,7 @@ async def test_declared_ports_of_a_runtime_are_reachable(runtimes: Boxes, remote
 
 async def test_runtime_api_without_ports_uses_the_defaults(runtimes: Boxes, remote_double: RuntimeApi) -> None:
     """12000 and 12001, each at a host that is named after the runtime's."""
-    assert isinstance(runtimes.provider, Remote)
+    assert isinstance(runtimes.provider, RemoteProvider)
     remote_double.tells_hosts = False
     box = await runtimes.make()
     assert await eventually(lambda: _told(runtimes, box)) == [12_000, 12_001]
@@ -119,7 +119,7 @@ async def test_unreachable_pod_is_reported(
 ) -> None:
     """A pod without ingress is refused, with the setting to change; one without an address may be retried."""
     provider = await opened(kubernetes_cluster, ports=(8000,))()
-    assert isinstance(provider, Pods)
+    assert isinstance(provider, PodProvider)
     boxes = Boxes(provider)
     try:
         box = await boxes.make()

@@ -11,13 +11,13 @@ import pytest
 
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.states import SandboxState
-from spawner.records.record import IndexEntry
+from spawner.records.base_record import IndexEntry
 from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.provider import BoxState, ProviderError, ProviderFault
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.sandboxes.quarantine import Quarantine
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from tests.doubles.remote.double import ApiError, Double
 from tests.doubles.remote.opening import remote
 from tests.integration.runtimes.conftest import Boxes

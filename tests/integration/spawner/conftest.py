@@ -23,7 +23,7 @@ from sandherd.contracts.commands import (
 )
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.names import new_name
-from sandherd.contracts.requests import Exec, LiveSandboxes, LiveTasks, SandboxView, TaskView
+from sandherd.contracts.requests import Exec, ListLiveSandboxes, ListLiveTasks, SandboxView, TaskView
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
@@ -31,7 +31,7 @@ from sandherd.stack.broker import Broker
 from sandherd.telemetry import logs
 from spawner.main import compose
 from spawner.runtimes.contract import SandboxPlan
-from spawner.runtimes.factory import WORKER, ProcessRuntimeOptions, open_runtime
+from spawner.runtimes.process_factory import WORKER, ProcessRuntimeOptions, open_runtime
 from spawner.runtimes.process import ProcessRuntime
 from tests.integration.spawner.file_thief import Thief
 from tests.patience import PATIENCE
@@ -183,12 +183,12 @@ class Person:
 
     async def sandbox(self, sandbox: str, timeout: float = PATIENCE) -> SandboxView | None:
         """The sandbox as it stands."""
-        found = (await self.bus.ask(LiveSandboxes(sandbox=sandbox), self.project, timeout=timeout)).sandboxes
+        found = (await self.bus.ask(ListLiveSandboxes(sandbox=sandbox), self.project, timeout=timeout)).sandboxes
         return found[0] if found else None
 
     async def try_sandbox(self, sandbox: str) -> SandboxView | None:
         """The same, or None while no spawner answers."""
-        found = await self._try(LiveSandboxes(sandbox=sandbox))
+        found = await self._try(ListLiveSandboxes(sandbox=sandbox))
         return found.sandboxes[0] if found and found.sandboxes else None
 
     async def sandbox_is(self, sandbox: str, state: str) -> SandboxView:
@@ -211,12 +211,12 @@ class Person:
         return next(e["data"] for e in self.events if e["subject"] == entity and e["type"] == event_type)
 
     async def task(self, task: str, timeout: float = PATIENCE) -> TaskView | None:
-        found = (await self.bus.ask(LiveTasks(task=task), self.project, timeout=timeout)).tasks
+        found = (await self.bus.ask(ListLiveTasks(task=task), self.project, timeout=timeout)).tasks
         return found[0] if found else None
 
     async def try_task(self, task: str) -> TaskView | None:
         """The same, or None while no spawner answers."""
-        found = await self._try(LiveTasks(task=task))
+        found = await self._try(ListLiveTasks(task=task))
         return found.tasks[0] if found and found.tasks else None
 
     async def ended(self, task: str) -> TaskView:
@@ -243,7 +243,7 @@ class Person:
         return list({event["id"]: event for event in self.events}.values())
 
     async def sandboxes(self, timeout: float = PATIENCE) -> list[SandboxView]:
-        return (await self.bus.ask(LiveSandboxes(), self.project, timeout=timeout)).sandboxes
+        return (await self.bus.ask(ListLiveSandboxes(), self.project, timeout=timeout)).sandboxes
 
     async def all_gone(self) -> None:
         """No sandbox lives, and nothing of any is left on the host."""
@@ -251,7 +251,7 @@ class Person:
         left = self.home / "sandboxes"
 
         async def look() -> bool:
-            found = await self._try(LiveSandboxes())
+            found = await self._try(ListLiveSandboxes())
             if found is None:
                 return False
             living[:] = [view.sandbox for view in found.sandboxes if view.state not in SANDBOX_ENDED]

@@ -21,7 +21,7 @@ from spawner.access.request_handlers import ANSWERED, make_handlers
 from spawner.harness_plugins import HarnessPlugins
 from spawner.live_state import LiveState
 from spawner.runtimes.contract import Runtime, capabilities_of
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.spec_resolution import SpawnPolicy
 from tests.patience import PATIENCE
 

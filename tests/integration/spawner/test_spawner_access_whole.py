@@ -25,7 +25,7 @@ from sandherd.contracts.requests import (
     FileWritten,
     ListFiles,
     ListRuntimes,
-    LiveSandboxes,
+    ListLiveSandboxes,
     Upload,
     UploadChunk,
 )
@@ -53,7 +53,7 @@ class Tenant:
 
     async def reaches(self, state: SandboxState) -> None:
         async def look() -> bool:
-            views = (await self.ask(LiveSandboxes(sandbox=SANDBOX))).sandboxes
+            views = (await self.ask(ListLiveSandboxes(sandbox=SANDBOX))).sandboxes
             return bool(views) and views[0].state is state
 
         await self.person.eventually(look)

@@ -16,8 +16,8 @@ from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
 from spawner.live_state import LiveState
 from spawner.sandboxes.admission import Admission
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks.live_queue import follow
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks.queue_updates import follow
 from tests.integration.spawner.following import following
 from tests.patience import PATIENCE
 

@@ -15,7 +15,7 @@ from sandherd.bus.connection import RefusedError
 from sandherd.contracts.agent_server import AgentServer
 from sandherd.contracts.commands import TerminateSandbox
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import AgentServerView, AskAgentServer
+from sandherd.contracts.requests import AgentServerView, GetAgentServer
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
@@ -38,7 +38,7 @@ class Served:
 
     async def ask(self, *, with_key: bool = False) -> AgentServerView:
         view: AgentServerView = await self.person.bus.ask(
-            AskAgentServer(sandbox=self.sandbox, with_key=with_key), "p1", timeout=PATIENCE
+            GetAgentServer(sandbox=self.sandbox, with_key=with_key), "p1", timeout=PATIENCE
         )
         return view
 
@@ -125,7 +125,7 @@ async def _answers_to_its_key_alone(served: Served, key: str, herd: Broker) -> N
     assert not any(key.encode() in _line(pid) for pid in processes.pids())
     async with herd.bus(Principal.CLIENT, project="p2") as stranger:
         with pytest.raises(RefusedError) as caught:
-            await stranger.ask(AskAgentServer(sandbox=served.sandbox, with_key=True), "p2", timeout=PATIENCE)
+            await stranger.ask(GetAgentServer(sandbox=served.sandbox, with_key=True), "p2", timeout=PATIENCE)
         assert caught.value.problem.code is Code.NOT_FOUND
 
 

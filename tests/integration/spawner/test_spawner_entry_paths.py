@@ -26,7 +26,7 @@ PlanFor = Callable[..., SandboxPlan]
 UNIT = "wrm-1"
 WAITING = f"""
 import os, sys
-import sandherd_worker.warm as warm
+import sandherd_worker.warm_start as warm
 if '--warm' in sys.argv and not warm.wait_for_identity(os.environ): sys.exit()
 {WORKER}"""
 

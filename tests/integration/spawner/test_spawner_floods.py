@@ -18,7 +18,7 @@ from sandherd.bus.identity import Registrar, SpawnerKeys, bearer, write_secret
 from sandherd.bus.identity.keys import Key, KeyKind
 from sandherd.bus.identity.revocation import FOREVER, Revoker, account_token, push_token, system_line
 from sandherd.contracts.failures import ErrorType
-from sandherd.contracts.requests import AskCredential
+from sandherd.contracts.requests import GetCredential
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.contracts.subjects import CREDENTIAL, Principal
 from sandherd.service.service import Service
@@ -169,7 +169,7 @@ async def test_disconnected_sandbox_gets_no_new_credential(herd: Broker, spawner
         client = await raw_client(herd, sandbox)
         await flood(client, f"sandherd.v1.output.p1.{sandbox}")
         await person.ended(task)
-        question = AskCredential(public_key=Key.new(KeyKind.USER).public, fence=1).model_dump_json().encode()
+        question = GetCredential(public_key=Key.new(KeyKind.USER).public, fence=1).model_dump_json().encode()
         try:
             async with herd.bus(Principal.JOINER, project="p1", sandbox=sandbox, patience=5) as joiner:
                 reply = await joiner.request(CREDENTIAL.fill(project="p1", sandbox=sandbox), question, timeout=PATIENCE)

@@ -19,7 +19,7 @@ from sandherd.contracts.chunks import ChunkReceiver
 from sandherd.contracts.commands import AnswerApproval, CancelTask, SendMessage
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.names import new_name
-from sandherd.contracts.requests import AskAudit, DownloadChunk
+from sandherd.contracts.requests import GetAudit, DownloadChunk
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
@@ -98,7 +98,7 @@ async def check_history(person: Any, sandbox: str) -> None:
     assert person.said(sandbox, "sandbox.terminated")["unsaid"] is False
 
     async def is_stored() -> bool:
-        audit = await person.bus.ask(AskAudit(sandbox=sandbox), "p1", timeout=PATIENCE)
+        audit = await person.bus.ask(GetAudit(sandbox=sandbox), "p1", timeout=PATIENCE)
         assert (audit.missing, audit.dead, audit.conflicts) == (0, 0, 0)
         return bool(audit.unstored == 0)
 

@@ -43,7 +43,7 @@ from sandherd.contracts.commands import (
     TerminateSandbox,
 )
 from sandherd.telemetry import logs
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from tests.integration.spawner.scripted.gate import Fate, Kind
 from tests.integration.spawner.scripted.runtime import Doing, Fault
 from tests.integration.spawner.scripted.settling import go_on, settle

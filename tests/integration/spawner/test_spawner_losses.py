@@ -22,7 +22,7 @@ from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentStarted
-from sandherd.contracts.requests import AskCredential, CredentialGrant
+from sandherd.contracts.requests import GetCredential, CredentialGrant
 from sandherd.contracts.subjects import CREDENTIAL, Principal
 from sandherd.private_files import write_file
 from sandherd.service.service import Service
@@ -30,7 +30,7 @@ from sandherd.stack.broker import Broker
 from spawner.main import Spawner
 from spawner.runtimes import shim, termination
 from spawner.runtimes.layout import Layout
-from spawner.sandboxes.facts import Rules
+from spawner.sandboxes.lifecycle_facts import LifecycleTimeouts
 from tests.patience import PATIENCE
 
 Eventually = Callable[..., Awaitable[Any]]
@@ -131,7 +131,7 @@ async def say(bus: Bus, sandbox: str, data: EventData, number: int) -> None:
 
 
 async def ask(herd: Broker, sandbox: str, fence: int, key: Key) -> CredentialGrant:
-    request = AskCredential(public_key=key.public, fence=fence)
+    request = GetCredential(public_key=key.public, fence=fence)
     async with herd.bus(Principal.JOINER, project="p1", sandbox=sandbox) as joiner:
         subject = CREDENTIAL.fill(project="p1", sandbox=sandbox)
         answer = await joiner.request(subject, request.model_dump_json().encode(), timeout=PATIENCE)
@@ -228,7 +228,7 @@ async def test_unpublished_events_are_published_after_a_repair(
     spawner: Make, person: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sandbox is quarantined while no recovery succeeds; the next spawner tries again, with another key."""
-    monkeypatch.setattr(Spawner, "_rules", lambda _: Rules(max_recoveries=1))
+    monkeypatch.setattr(Spawner, "_rules", lambda _: LifecycleTimeouts(max_recoveries=1))
     broken = (
         "import runpy, sys\nif '--recover' in sys.argv: sys.exit('broken')\n"
         "runpy.run_module('sandherd_worker.main', run_name='__main__')"

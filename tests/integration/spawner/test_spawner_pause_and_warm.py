@@ -21,13 +21,13 @@ COUNTS = (
 )
 TELLS = (
     "import json, os, pathlib\nstate = pathlib.Path(os.environ['SANDHERD_STATE_DIR'])\n"
-    "import sandherd_worker.warm as warm\nimport sys\nfound = dict(os.environ)\n"
+    "import sandherd_worker.warm_start as warm\nimport sys\nfound = dict(os.environ)\n"
     "if '--warm' in sys.argv: found = warm.wait_for_identity(os.environ)\n"
     "if found:\n    pathlib.Path('telling').write_text(json.dumps(found))\n    os.replace('telling', 'told')"
 )
 
 
-ENDS = "import os\nfrom sandherd_worker.warm import wait_for_identity\nwait_for_identity(os.environ)\nos._exit(0)"
+ENDS = "import os\nfrom sandherd_worker.warm_start import wait_for_identity\nwait_for_identity(os.environ)\nos._exit(0)"
 
 
 def counted(runtime: Any, unit: str) -> list[int]:

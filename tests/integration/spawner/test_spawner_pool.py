@@ -13,7 +13,7 @@ from sandherd.client import Herd
 from sandherd.contracts.commands import SandboxLimits, TerminateSandbox
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
-from spawner.pool.record import WarmRecord, WarmState
+from spawner.pool.warm_record import WarmRecord, WarmState
 from spawner.runtimes import shim
 from spawner.runtimes.layout import Layout
 from tests.integration.spawner.file_thief import CANARY, Thief, context_of

@@ -14,13 +14,13 @@ from sandherd.cli.exit_status import status_of
 from sandherd.client import Herd
 from sandherd.client.context import Context
 from sandherd.contracts.commands import RetryTask, SubmitTask, TaskSpec
-from sandherd.contracts.requests import ListProjects, LiveTasks, ProjectDefaults, ProjectLimits, SetProject
+from sandherd.contracts.requests import ListProjects, ListLiveTasks, ProjectDefaults, ProjectLimits, SetProject
 from sandherd.contracts.subjects import Principal, request_subject
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
 from spawner.live_state import LiveState
-from spawner.tasks.live_queue import follow
+from spawner.tasks.queue_updates import follow
 from tests.integration.spawner.file_thief import context_of
 from tests.integration.spawner.following import following
 from tests.patience import PATIENCE
@@ -197,7 +197,7 @@ async def test_projects_are_independent(spawner: Make, person: Any, operator: Bu
 
 
 async def completed(operator: Bus, task: str) -> bool:
-    found = (await operator.ask(LiveTasks(task=task), "p2")).tasks
+    found = (await operator.ask(ListLiveTasks(task=task), "p2")).tasks
     return [view.state for view in found] == ["completed"]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sandherd.contracts.commands import SubmitTask
 from sandherd.contracts.envelope import wrap
-from sandherd.contracts.requests import LiveTasks
+from sandherd.contracts.requests import ListLiveTasks
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
@@ -54,7 +54,7 @@ async def _taken_for(project: str, herd: Broker, person: Any) -> None:
         await bus.publish_command(command)
 
         async def is_repeated() -> bool:
-            return bool((await bus.ask(LiveTasks(task="theirs"), project, timeout=PATIENCE)).tasks)
+            return bool((await bus.ask(ListLiveTasks(task="theirs"), project, timeout=PATIENCE)).tasks)
 
         await eventually(is_repeated)
 

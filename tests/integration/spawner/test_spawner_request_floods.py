@@ -11,8 +11,8 @@ import pytest
 
 from sandherd.bus.connection import Bus, BusError, Identity, NoResponderError, RequestTimeoutError
 from sandherd.contracts.failures import ErrorType
-from sandherd.contracts.requests import LiveSandboxes, LiveTasks
-from sandherd.contracts.requests.worker import AskPeers, PeerList
+from sandherd.contracts.requests import ListLiveSandboxes, ListLiveTasks
+from sandherd.contracts.requests.worker import ListPeers, PeerList
 from sandherd.contracts.subjects import BY_NAME, Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
@@ -90,8 +90,8 @@ async def ask_until(flooding: asyncio.Task[Any], person: Person, neighbour: Call
     """
     while True:
         ended = flooding.done()
-        await person.bus.ask(LiveTasks(), "p1", timeout=PATIENCE)
-        await person.bus.ask(LiveSandboxes(), "p1", timeout=PATIENCE)
+        await person.bus.ask(ListLiveTasks(), "p1", timeout=PATIENCE)
+        await person.bus.ask(ListLiveSandboxes(), "p1", timeout=PATIENCE)
         await eventually(neighbour, "a reply to the neighbour")
         if ended:
             return
@@ -101,7 +101,7 @@ async def ask_until(flooding: asyncio.Task[Any], person: Person, neighbour: Call
 async def peers_of(worker: Bus, project: str, sandbox: str) -> PeerList | None:
     """A reply to a request of the flooded kind; None if it was dropped, which its requester repeats."""
     try:
-        return await worker.ask(AskPeers(), project, sandbox=sandbox, timeout=10)
+        return await worker.ask(ListPeers(), project, sandbox=sandbox, timeout=10)
     except (RequestTimeoutError, NoResponderError):
         return None
 

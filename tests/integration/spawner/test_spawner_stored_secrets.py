@@ -24,7 +24,7 @@ from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from spawner.live_state import utc_now
 from spawner.main import compose
-from spawner.named_secrets.store import SecretStore
+from spawner.named_secrets.secret_store import SecretStore
 from spawner.records.vault import Vault, herd_key
 from tests.integration.spawner.conftest import Person
 from tests.integration.spawner.file_thief import CANARY, Thief, context_of, forgotten

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from sandherd.contracts.commands import CancelTask, RetryPolicy, RetryTask
-from sandherd.contracts.requests import LiveTasks
+from sandherd.contracts.requests import ListLiveTasks
 from sandherd.contracts.states import TaskState
 from sandherd.service.service import Service
 from tests.integration.spawner.test_spawner_losses import worker_of
@@ -202,7 +202,7 @@ async def test_urgent_tasks_start_first_and_the_list_states_the_reason(spawner: 
         tasks = {kind: await person.submit(["true"], kind, priority=kind) for kind in ("low", "high", "critical")}
         for task in tasks:
             await person.reaches(task, "pending")
-        found = (await person.bus.ask(LiveTasks(state=TaskState.PENDING), "p1", timeout=PATIENCE)).tasks
+        found = (await person.bus.ask(ListLiveTasks(state=TaskState.PENDING), "p1", timeout=PATIENCE)).tasks
         said = {view.task: view.waits_for for view in found}
         assert said == {
             "critical": "1 of 1 sandboxes of project p1 live; it is next",

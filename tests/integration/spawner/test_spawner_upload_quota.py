@@ -13,7 +13,7 @@ from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from spawner.live_state import LiveState
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from tests.integration.spawner.played import access_room
 from tests.patience import PATIENCE
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandherd.stack import down, up
-from sandherd.stack.rotation import rotate
+from sandherd.stack.log_rotation import rotate
 from tests.patience import PATIENCE
 from tests.preloaded_cli import preloaded_sandherd
 

@@ -13,7 +13,7 @@ import pytest
 
 from sandherd.stack import nats
 from sandherd.stack.broker import Broker
-from sandherd.stack.child import ChildFailedError
+from sandherd.stack.child_process import ChildFailedError
 from sandherd.stack.nats import NatsServer
 from tests.patience import PATIENCE
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from sandherd.database_owners import RESERVED
+from sandherd.postgres_uids import RESERVED
 from sandherd.stack import postgres_user
 from sandherd.stack.directory_access import change_owner
 from sandherd.stack.postgres import PostgresServer

@@ -22,7 +22,7 @@ from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.subjects import Principal
 from sandherd.service.storage_watch import StorageWatch
 from sandherd.stack.broker import Broker
-from sandherd.stack.home import Home, Phase, StackRecord, ourselves, record_of
+from sandherd.stack.home import Home, StackPhase, StackRecord, ourselves, record_of
 from sandherd.stack.process_monitor import ProcessMonitor
 from sandherd.stack.status import read_status
 from sandherd.telemetry.meters import Meters
@@ -64,7 +64,7 @@ async def test_full_disk_is_reported_by_status_doctor_logs_and_readiness(folder:
 def running_record(broker: Broker) -> StackRecord:
     """As the supervisor records it."""
     processes = {"nats": record_of(broker.child.pid)}
-    return StackRecord(phase=Phase.READY, supervisor=ourselves(), processes=processes, nats_url=broker.url)
+    return StackRecord(phase=StackPhase.READY, supervisor=ourselves(), processes=processes, nats_url=broker.url)
 
 
 async def ended_by_another_fault(found: Kept, limit: Callable[[int], Any]) -> bool:

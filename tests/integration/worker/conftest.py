@@ -19,7 +19,7 @@ import pytest
 from sandherd.bus.connection import Bus, Identity, NoResponderError, RequestTimeoutError
 from sandherd.bus.identity import Registrar
 from sandherd.contracts.decoder import read_event
-from sandherd.contracts.delivery import InboxMessage, Receipt
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.names import new_name

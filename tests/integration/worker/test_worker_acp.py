@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
 
 AGENT = Path(__file__).parents[2] / "drivers" / "acp" / "scripted_agent.py"

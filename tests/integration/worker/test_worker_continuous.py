@@ -5,10 +5,10 @@ import signal
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import new_name
 from sandherd.contracts.principals import Principal
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 
 ENDS = {"completed", "failed"}
 

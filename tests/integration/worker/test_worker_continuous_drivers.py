@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.principals import Principal
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.integration.worker.test_worker_continuous import check, end_of, kinds, letter
 
 ECHO = Path(__file__).parents[2] / "drivers" / "scripted" / "echo_driver"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from sandherd_worker.spool_file import scan, segments
 from tests.engines.private_mounts import PRIVATE_MOUNTS
 from tests.integration.worker.conformance.acts import Run, Say

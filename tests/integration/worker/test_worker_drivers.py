@@ -14,12 +14,12 @@ import pytest
 
 from sandherd.bus.connection import Bus
 from sandherd.contracts.attempt_inputs import Previous, StoredSession
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import new_name
 from sandherd.contracts.principals import Principal
 from sandherd.contracts.resume import Resume
 from sandherd.stack.broker import Broker
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.task_repositories import Origin
 
 ECHO = Path(__file__).parents[2] / "drivers" / "scripted" / "echo_driver"

@@ -10,7 +10,7 @@ import pytest
 
 from sandherd.bus.identity import bearer
 from sandherd.contracts.subjects import Principal
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 
 pytestmark = pytest.mark.faults
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 
 BEFORE = {"kept": "one\ntwo\nthree\n", "moved": "to be moved\n" * 20, "gone": "a\nb\n", "run.sh": "echo\n"}
 SCRIPT = r"""

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.delivery import ApprovalAnswer
+from sandherd.contracts.inbox_messages import ApprovalAnswer
 from sandherd.contracts.principals import Principal
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
 from tests.integration.worker.test_worker_agents import letter
 from tests.models import anthropic_answers, openai_answers

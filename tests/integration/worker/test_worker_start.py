@@ -12,7 +12,7 @@ import pytest
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import WorkerExec
 from sandherd.contracts.subjects import Principal
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from sandherd.cli.activity import Activity
+from sandherd.cli.status_line import StatusLine
 from sandherd.cli.file_copy import ProgressBar
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from tests.terminals import ERASED, left_on_screen
 
 
@@ -39,11 +39,11 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Screen]:
 def test_each_step_is_shown_and_erased_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps follow each other in one line; hostile text in it can't control the terminal."""
     with terminal(monkeypatch) as screen:
-        with Activity("step one", quiet=0) as activity:
+        with StatusLine("step one", quiet=0) as activity:
             screen.read_until("step one")
             activity.step("step\x1b[2J\ntwo")
             screen.read_until("step␛[2J two")
-        complain("end")
+        print_error("end")
         screen.read_until("end")
         assert left_on_screen(screen.shown) == "sandherd: end\n"
 
@@ -51,9 +51,9 @@ def test_each_step_is_shown_and_erased_at_the_end(monkeypatch: pytest.MonkeyPatc
 def test_other_output_erases_the_line_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """No output is appended to the line, also while the command continues."""
     with terminal(monkeypatch) as screen:
-        with Activity("step one", quiet=0):
+        with StatusLine("step one", quiet=0):
             screen.read_until("step one")
-            complain("a warning")
+            print_error("a warning")
             screen.read_until("a warning")
             screen.read_until("step one")
         assert f"{ERASED}sandherd: a warning\r\n" in screen.shown
@@ -62,9 +62,9 @@ def test_other_output_erases_the_line_first(monkeypatch: pytest.MonkeyPatch) -> 
 def test_long_line_is_cut_to_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line that wraps could be erased only in part. A terminal without a size is taken for one of 80 columns."""
     with terminal(monkeypatch) as screen:
-        with Activity("漢" * 100, quiet=0):
+        with StatusLine("漢" * 100, quiet=0):
             screen.read_until("漢")
-            complain("end")
+            print_error("end")
             screen.read_until("end")
         line = screen.shown.split(ERASED)[1]
         assert len(line) < 80
@@ -77,7 +77,7 @@ def test_bar_of_a_copy_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
         with ProgressBar("file\x1b]0;x") as bar:
             bar.move(1, 2)
             screen.read_until("50%")
-        complain("end")
+        print_error("end")
         screen.read_until("end")
         assert "\x1b]" not in screen.shown
         assert left_on_screen(screen.shown) == "sandherd: end\n"
@@ -85,7 +85,7 @@ def test_bar_of_a_copy_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_is_shown_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     """Neither a line nor what erases one, for a program that reads standard error."""
-    with Activity("step one", quiet=0) as activity, ProgressBar("file") as bar:
+    with StatusLine("step one", quiet=0) as activity, ProgressBar("file") as bar:
         activity.step("step two")
         bar.move(1, 2)
     assert capfd.readouterr() == ("", "")

@@ -6,13 +6,13 @@ from sandherd.cli.render.overview import summary
 from sandherd.client.doctor.audit import audit_faults
 from sandherd.client.tasks.overview import Overview
 from sandherd.contracts.requests import Audit
-from sandherd.counted import counted
+from sandherd.plurals import pluralize
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0 tasks"), (1, "1 task"), (2, "2 tasks")])
 def test_a_noun_has_the_number_of_what_is_counted(number: int, text: str) -> None:
     """One is singular, everything else plural."""
-    assert counted(number, "task") == text
+    assert pluralize(number, "task") == text
 
 
 def test_one_is_singular_with_its_verb() -> None:

@@ -113,7 +113,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broker: socket.sock
     monkeypatch.setenv("SANDHERD_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NATS_URL", f"nats://127.0.0.1:{broker.getsockname()[1]}")
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
-    monkeypatch.setattr("sandherd.cli.session.PATIENCE", 0.0)
+    monkeypatch.setattr("sandherd.cli.herd_session.PATIENCE", 0.0)
     # Built once: to build the command anew takes longer than a refusal.
     monkeypatch.setattr("sandherd.cli.exit_status.build_for", lambda _arguments: BUILT)
     monkeypatch.chdir(tmp_path)

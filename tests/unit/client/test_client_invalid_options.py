@@ -228,7 +228,7 @@ def test_durations_have_a_unit_or_are_seconds(
     """They are accepted: the command fails only because there is no broker."""
     monkeypatch.setenv("SANDHERD_HOME", str(tmp_path))
     monkeypatch.setenv("NATS_URL", "nats://127.0.0.1:9")
-    monkeypatch.setattr("sandherd.cli.session.PATIENCE", 0)
+    monkeypatch.setattr("sandherd.cli.herd_session.PATIENCE", 0)
     assert status_of(words) == 1
     assert "no broker" in capsys.readouterr().err
 

@@ -13,7 +13,7 @@ import pytest
 import typer.main
 
 from sandherd.cli.app import build
-from sandherd.cli.command_words import TrailingCommand
+from sandherd.cli.trailing_command import TrailingCommand
 from sandherd.contracts.streams import STREAMS
 from sandherd.settings import Settings
 

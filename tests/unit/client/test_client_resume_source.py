@@ -17,11 +17,11 @@ from sandherd.contracts.events.access import AgentTranscriptSaved, AgentWorkSave
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed
 from sandherd.contracts.events.task import TaskAssigned, TaskSubmitted
 from sandherd.contracts.requests import (
-    AskEvents,
+    ListEvents,
     DownloadChunk,
     EventList,
-    LiveTasks,
-    PastTasks,
+    ListLiveTasks,
+    ListPastTasks,
     StoredEvent,
     TaskList,
     TaskView,
@@ -59,9 +59,9 @@ class History:
         return self.says("task-1", *(TaskAssigned(attempt=number, sandbox=f"sbx-{number}") for number in numbers))
 
     async def request(self, request: Any, *, timeout: float = 5.0) -> Any:
-        if isinstance(request, LiveTasks | PastTasks):
+        if isinstance(request, ListLiveTasks | ListPastTasks):
             return TaskList(tasks=[self.view])
-        assert isinstance(request, AskEvents)
+        assert isinstance(request, ListEvents)
         found = [one for entity, one in self.said if entity == request.entity and one.type in request.types]
         if self.late and request.entity == "sbx-2":
             self.said.append(self.late.pop(0))

@@ -10,7 +10,7 @@ from sandherd.client.events.history import History
 from sandherd.client.events.sequencer import Event, MissingRange, Sequencer, has_single_entity
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.agent import AgentWaiting
-from sandherd.contracts.requests import AskEvents, EventList, StoredEvent
+from sandherd.contracts.requests import ListEvents, EventList, StoredEvent
 
 WORKER = "/sandherd/sandbox/sbx-a"
 MONITOR = "/sandherd/monitor/one"
@@ -85,7 +85,7 @@ async def test_stored_event_shows_those_before_it_only_if_they_are_stored(
     """An event may be stored before an earlier one: the service states through which position none is missing."""
     final = an_event(3)
 
-    async def send(request: AskEvents) -> EventList:
+    async def send(request: ListEvents) -> EventList:
         assert (request.source, request.after_sequence) == (WORKER, 2)
         stored = StoredEvent(stream_sequence=7, envelope=final.model_dump(mode="json", exclude_none=True))
         return EventList(events=[stored], stored_through=stored_through)

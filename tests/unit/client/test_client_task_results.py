@@ -14,7 +14,7 @@ from typing import IO, Any
 import pytest
 
 from sandherd.archives import limited_reader
-from sandherd.cli import differences, file_copy, task_results
+from sandherd.cli import folder_diffs, file_copy, task_results
 from sandherd.cli.options import Format
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code
@@ -256,7 +256,7 @@ async def test_large_patch_is_not_a_document(
     monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """JSON is refused with what to do; a pipe gets all of it."""
-    monkeypatch.setattr(differences, "LARGEST_DOCUMENT", 1000)
+    monkeypatch.setattr(folder_diffs, "LARGEST_DOCUMENT", 1000)
     herd: Any = Stored(packed({"x": "line\n" * 1_000_000}))
     with pytest.raises(HerdError, match="more than 1000 bytes"):
         await task_results.diff(TASK, Format.JSON)(herd)

@@ -16,7 +16,7 @@ from rich.cells import cell_len
 import sandherd
 from sandherd.cli import exec_session
 from sandherd.cli.render import console
-from sandherd.cli.stderr import complain
+from sandherd.cli.stderr import print_error
 from sandherd.client import terminal_text
 from sandherd.client.terminal_text import visible, visible_json, visible_line, visible_output
 from sandherd.contracts.requests import ExecOutput
@@ -113,7 +113,7 @@ def test_colour_ends_with_the_output() -> None:
 
 def test_error_is_one_line_without_controls(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever a reason has in it."""
-    complain("it ended: \x1b[2J\u202e\u2028\x9b\nsecond line")
+    print_error("it ended: \x1b[2J\u202e\u2028\x9b\nsecond line")
     shown = capsys.readouterr().err
     assert shown == "sandherd: it ended: ␛[2J<U+202E><U+2028><U+009B> second line\n"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import sandherd.contracts
 from event_ingest.canonical_events import MAX_BYTES, CanonicalEvent, read_canonical
-from event_ingest.rows import Batch
+from event_ingest.event_rows import EventBatch
 from event_ingest.short_rows import short_row
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.contracts.decoder import read_event
@@ -55,7 +55,7 @@ def _check(subject: str, document: bytes) -> bool:
     if found is None:
         return False
     assert _values(found) == _values(read_event(subject, document))
-    batch = Batch()
+    batch = EventBatch()
     batch.add(0, Delivery(subject, document, "EVENTS", 7, 1, found.time))
     [whole], [short] = batch.rows, batch.short
     assert short == short_row(whole)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from event_ingest.rows import COLUMNS, Batch, columns
+from event_ingest.event_rows import COLUMNS, EventBatch, columns
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import ContractError
@@ -40,8 +40,8 @@ def _delivery(document: bytes, subject: str = SUBJECT) -> Delivery:
     return Delivery(subject, document, "EVENTS", 1, 1, AT)
 
 
-def _read(delivery: Delivery) -> Batch:
-    batch = Batch()
+def _read(delivery: Delivery) -> EventBatch:
+    batch = EventBatch()
     with suppress(ContractError):
         batch.add(0, delivery)
     assert len(batch.indexes) == len(batch.rows) == len(batch.service_events)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from gateway.access import AccessError, Credential, caller_of, credential_of, new_text
-from gateway.browsers import COOKIE, check_origin, ended_cookie, presented, session_cookie
-from gateway.guard import Guard
+from gateway.access_tokens import AccessError, PresentedCredential, caller_of, credential_of, new_text
+from gateway.browser_security import COOKIE, check_origin, ended_cookie, presented, session_cookie
+from gateway.request_guard import RequestGuard
 from sandherd.contracts.records import SharedAccessToken, TokenKind
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -76,10 +76,10 @@ def test_record_is_valid_for_its_own_kind_only() -> None:
         record = SharedAccessToken(
             project="p1", token="x", role="read", expires_at=NOW + timedelta(seconds=1), kind=kind, user="ada"
         )
-        assert caller_of(record, Credential(kind, "p1", "d"), NOW).name == "ada"
+        assert caller_of(record, PresentedCredential(kind, "p1", "d"), NOW).name == "ada"
         for other in set(kinds) - {kind}:
             with pytest.raises(AccessError):
-                caller_of(record, Credential(other, "p1", "d"), NOW)
+                caller_of(record, PresentedCredential(other, "p1", "d"), NOW)
 
 
 def test_cookie_is_for_this_host_and_no_script() -> None:
@@ -106,7 +106,7 @@ async def test_pages_are_public_and_have_a_strict_policy() -> None:
         if message["type"] == "http.response.start":
             got.update(status=message["status"], headers=dict(message["headers"]))
 
-    guard = Guard(inner, Any, hosts=frozenset(), per_second=9, measured=lambda _status, _seconds: None)  # type: ignore[arg-type]  # not used
+    guard = RequestGuard(inner, Any, hosts=frozenset(), per_second=9, measured=lambda _status, _seconds: None)  # type: ignore[arg-type]  # not used
     for path in ("/", "/sandboxes/sbx-1", "/sign-in", "/API/v1/tasks"):
         scope = {"type": "http", "method": "GET", "path": path, "headers": [(b"host", b"localhost")]}
         await guard(scope, receive, send)

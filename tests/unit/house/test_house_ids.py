@@ -3,7 +3,7 @@
 import ast
 from typing import Any
 
-NAMES_FOUND_AGAIN = {"spawner.tasks.turn_order"}
+NAMES_FOUND_AGAIN = {"spawner.tasks.scheduling_order"}
 """What derives a name that is not an id of an event: that of an attempt's sandbox."""
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from message_relay.approval import Approval, AttemptRef, Ref, Requester, question_of
+from message_relay.approval import Approval, AttemptRef, ApprovalRef, Requester, question_of
 from message_relay.approval_carryover import attempt_of, outdated
 from message_relay.approval_messages import addressed, message_of
 from message_relay.approval_rules import (
@@ -21,7 +21,7 @@ from message_relay.approval_rules import (
 )
 from sandherd.contracts.attempt_inputs import Previous
 from sandherd.contracts.commands import AnswerApproval
-from sandherd.contracts.delivery import ApprovalAnswer
+from sandherd.contracts.inbox_messages import ApprovalAnswer
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.tools import AgentApprovalRequested
@@ -89,7 +89,7 @@ def test_truncated_question_equals_no_other() -> None:
         (GIVEN.model_copy(update={"hand": "handing"}), False),
         (GIVEN.model_copy(update={"hand": "over"}), False),
         (GIVEN.model_copy(update={"hand": None}), False),
-        (GIVEN.model_copy(update={"next": Ref(sandbox="sbx-9", approval_id="a9")}), False),
+        (GIVEN.model_copy(update={"next": ApprovalRef(sandbox="sbx-9", approval_id="a9")}), False),
         (lapsed(FIRST, NOW, ended=True), False),
         (withdrawn(FIRST, "over", NOW), False),
         (withdrawn(GIVEN, "over", NOW), False),

@@ -6,7 +6,7 @@ import pytest
 
 from message_relay.delivery_rules import (
     NoRecipient,
-    Step,
+    DeliveryStep,
     accepted,
     ended,
     is_reachable,
@@ -14,9 +14,9 @@ from message_relay.delivery_rules import (
     passed_on,
     sender_refusal,
 )
-from message_relay.events import event_id, event_of
+from message_relay.relay_events import event_id, event_of
 from sandherd.contracts.commands import SendMessage
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events.conversation import AgentMessageSent
@@ -45,15 +45,15 @@ def test_clock_of_the_sender_is_ignored() -> None:
     assert (taken.sent_at, taken.expires_at) == (NOW, NOW + timedelta(seconds=60))
 
 
-@pytest.mark.parametrize(("after", "step"), [(59, Step.DELIVER), (60, Step.EXPIRE), (61, Step.EXPIRE)])
-def test_message_is_delivered_until_it_expires(after: int, step: Step) -> None:
+@pytest.mark.parametrize(("after", "step"), [(59, DeliveryStep.DELIVER), (60, DeliveryStep.EXPIRE), (61, DeliveryStep.EXPIRE)])
+def test_message_is_delivered_until_it_expires(after: int, step: DeliveryStep) -> None:
     """One second before it is delivered; at its time, and after, it has expired."""
     assert next_step(message(), NOW + timedelta(seconds=after), None) is step
 
 
 def test_ended_sandbox_rejects_even_expired_messages() -> None:
     """The stronger reason is published."""
-    assert next_step(message(), NOW + timedelta(days=1), NoRecipient("gone")) is Step.REJECT
+    assert next_step(message(), NOW + timedelta(days=1), NoRecipient("gone")) is DeliveryStep.REJECT
 
 
 @pytest.mark.parametrize("state", list(SandboxState))

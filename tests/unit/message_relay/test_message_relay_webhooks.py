@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from message_relay.webhooks.queue import MAX_WAITING, DeliveryQueue, Item
+from message_relay.webhooks.queue import MAX_WAITING, DeliveryQueue, QueuedEvent
 from message_relay.webhooks.receiver import check_new_url
-from message_relay.webhooks.record import WebhookRecord, resumed, rotated, signing
-from message_relay.webhooks.rules import RETRIES, due_after, is_over, shown
+from message_relay.webhooks.webhook_record import WebhookRecord, resumed, rotated, signing
+from message_relay.webhooks.retry_rules import RETRIES, due_after, is_over, shown
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import WebhookDeadLetter
 from spawner.named_secrets.webhook_secrets import StoredSecrets, following, readable
@@ -22,8 +22,8 @@ def record(**fields: object) -> WebhookRecord:
     return WebhookRecord(created_at=NOW, secret_at=NOW, **given)  # type: ignore[arg-type]  # checked by pydantic
 
 
-def item(sequence: int, entity: str = "sbx-1", size: int = 1) -> Item:
-    return Item(sequence, entity, "agent.message", f"id-{sequence}", b"x" * size, NOW)
+def item(sequence: int, entity: str = "sbx-1", size: int = 1) -> QueuedEvent:
+    return QueuedEvent(sequence, entity, "agent.message", f"id-{sequence}", b"x" * size, NOW)
 
 
 def test_entities_wait_for_themselves_only() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from monitor.evaluation import first_found
 from monitor.facts import ObservedEvent
-from monitor.fold import fold, step
-from monitor.guardian import Need, outcome, sent, steer, to_send
+from monitor.state_fold import fold, step
+from monitor.guardian import NextCommand, outcome, sent, steer, to_send
 from monitor.rule_set import RuleSet
-from monitor.state import SandboxActivity
+from monitor.sandbox_state import SandboxActivity
 from sandherd.contracts.names import DerivedIds
 
 Story = Any
@@ -242,10 +242,10 @@ def test_nudge_not_accepted_by_the_relay_is_sent_again(story: Story, rules: Rule
     state = told(story.loop(4))
     event, message = decided(story, state, after(0), rules)
     state = told([event], state)
-    assert to_send(state, after(0)) is Need.MESSAGE
-    state = sent(state, Need.MESSAGE, after(0))
+    assert to_send(state, after(0)) is NextCommand.MESSAGE
+    state = sent(state, NextCommand.MESSAGE, after(0))
     assert to_send(state, after(9)) is None
-    assert to_send(state, after(10)) is Need.MESSAGE
+    assert to_send(state, after(10)) is NextCommand.MESSAGE
     taken = story.seen("message.queued", 1, message_id=message, content_length=1)
     assert to_send(told([taken], state), after(99)) is None
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from monitor.facts import ObservedEvent
-from monitor.fold import fold, step
-from monitor.guardian import Need, outcome, sent, steer, to_send
+from monitor.state_fold import fold, step
+from monitor.guardian import NextCommand, outcome, sent, steer, to_send
 from monitor.herd import Herd
 from monitor.intervention_ladder import STEPS, rank
 from monitor.partition_plan import PartitionId, partition_of
 from monitor.rule_set import ALL
 from monitor.snapshot import merged, pack, unpack
-from monitor.state import SandboxActivity
+from monitor.sandbox_state import SandboxActivity
 from sandherd.contracts.events.monitor import MonitorInterventionOutcome, SteeringStep
 from sandherd.contracts.names import DerivedIds
 
@@ -47,12 +47,12 @@ class Played:
         self.read = 0
         self.seconds = 0.0
         self.calls = 0
-        self.pending: list[tuple[Need, Any]] = []
-        self.done: set[tuple[str, Need]] = set()
+        self.pending: list[tuple[NextCommand, Any]] = []
+        self.done: set[tuple[str, NextCommand]] = set()
         self.away = False
         self.paused = self.stopped = self.finished = False
         self.decided: list[tuple[Any, bool]] = []
-        self.commands: Counter[tuple[str, Need]] = Counter()
+        self.commands: Counter[tuple[str, NextCommand]] = Counter()
 
     def append(self, event_type: str, **fields: Any) -> ObservedEvent:
         """An event that the broker stores."""

@@ -10,12 +10,12 @@ import pytest
 
 from monitor import decision_events
 from monitor.facts import ObservedEvent
-from monitor.fold import fold, step
-from monitor.guardian import Decision, Need, need, outcome, sent, steer, to_send
+from monitor.state_fold import fold, step
+from monitor.guardian import GuardianDecision, NextCommand, need, outcome, sent, steer, to_send
 from monitor.herd import Herd
 from monitor.rule_set import ALL, RuleSet
 from monitor.snapshot import pack, unpack
-from monitor.state import MAX_INTERVENTIONS, SandboxActivity
+from monitor.sandbox_state import MAX_INTERVENTIONS, SandboxActivity
 from sandherd.contracts.names import DerivedIds
 
 Story = Any
@@ -30,7 +30,7 @@ def told(events: Iterable[ObservedEvent], state: SandboxActivity | None = None) 
     return found
 
 
-def decide(state: SandboxActivity, rules: RuleSet = LADDER, now: datetime | None = None) -> Decision | None:
+def decide(state: SandboxActivity, rules: RuleSet = LADDER, now: datetime | None = None) -> GuardianDecision | None:
     return steer(state, now or state.last_sign_at, rules, IDS)
 
 
@@ -237,12 +237,12 @@ def test_muted_rule_is_not_evaluated_for_a_time(story: Story, after: After) -> N
 def test_pause_is_commanded_and_then_a_user_is_asked(story: Story, after: After) -> None:
     """The approval is requested once the sandbox is paused; each command is repeated until it is carried out."""
     state = paused_by_ladder(story)
-    assert need(state) is Need.PAUSE
-    state = sent(state, Need.PAUSE, after(10))
+    assert need(state) is NextCommand.PAUSE
+    state = sent(state, NextCommand.PAUSE, after(10))
     assert to_send(state, after(19)) is None
-    assert to_send(state, after(20)) is Need.PAUSE
+    assert to_send(state, after(20)) is NextCommand.PAUSE
     state = told([story.seen("sandbox.paused", 21, runtime="x")], state)
-    assert to_send(state, after(21)) is Need.APPROVAL
+    assert to_send(state, after(21)) is NextCommand.APPROVAL
     state = asked(story, state)
     assert (need(state), outcome(state, LADDER), decide(state)) == (None, None, None)
 
@@ -250,7 +250,7 @@ def test_pause_is_commanded_and_then_a_user_is_asked(story: Story, after: After)
 def test_granted_pause_continues_and_is_observed_again(story: Story) -> None:
     """Resumed; the pattern is counted anew, and what the agent does then decides the outcome."""
     state = granted(story, asked(story, paused_by_ladder(story)))
-    assert need(state) is Need.RESUME
+    assert need(state) is NextCommand.RESUME
     state = told([story.seen("sandbox.resumed", 6, runtime="x")], state)
     assert (need(state), outcome(state, LADDER)) == (None, None)
     assert "loop" not in state.parts
@@ -264,7 +264,7 @@ def test_granted_pause_with_a_reason_also_sends_the_instruction(story: Story) ->
     state = granted(story, asked(story, paused_by_ladder(story)), reason="use the other database")
     state = told([story.seen("sandbox.resumed", 6, runtime="x")], state)
     assert state.steering is not None
-    assert (need(state), state.steering.instruction) == (Need.INSTRUCTION, "use the other database")
+    assert (need(state), state.steering.instruction) == (NextCommand.INSTRUCTION, "use the other database")
     about = {"message_id": state.steering.instruction_message, "message_type": "user_message", "content_length": 1}
     assert need(told([story.seen("message.queued", 7, **about)], state)) is None
 
@@ -274,7 +274,7 @@ def test_denied_pause_ends_the_sandbox(story: Story) -> None:
     state = asked(story, paused_by_ladder(story))
     assert state.steering is not None
     state = told([story.seen("approval.denied", 5, approval_id=state.steering.approval, by="ada")], state)
-    assert need(state) is Need.TERMINATION
+    assert need(state) is NextCommand.TERMINATION
     state = told([story.seen("sandbox.stopping", 6, runtime="x", reason="loop")], state)
     assert need(state) is None
     state = told([story.seen("sandbox.terminated", 7, runtime="x", reason="loop")], state)
@@ -302,7 +302,7 @@ def test_resume_by_a_user_counts_as_the_answer(story: Story) -> None:
     """The open approval is withdrawn."""
     state = asked(story, paused_by_ladder(story))
     state = told([story.seen("sandbox.resumed", 6, runtime="x")], state)
-    assert need(state) is Need.WITHDRAWAL
+    assert need(state) is NextCommand.WITHDRAWAL
     assert state.steering is not None
     state = told([story.seen("approval.expired", 7, approval_id=state.steering.approval, outcome="withdrawn")], state)
     assert (need(state), state.steering.answer if state.steering else None) == (None, None)
@@ -324,10 +324,10 @@ def test_sandbox_that_can_not_be_paused_is_undelivered(story: Story) -> None:
 
 def test_agent_that_ends_before_its_pause_is_not_paused(story: Story) -> None:
     """A pause command that may be under way is cancelled before the outcome is published."""
-    state = sent(paused_by_ladder(story), Need.PAUSE, story_time(story))
+    state = sent(paused_by_ladder(story), NextCommand.PAUSE, story_time(story))
     state = told([story.seen("agent.completed", 3)], state)
-    assert (need(state), outcome(state, LADDER)) == (Need.RESUME, None)
-    state = sent(state, Need.RESUME, story_time(story))
+    assert (need(state), outcome(state, LADDER)) == (NextCommand.RESUME, None)
+    state = sent(state, NextCommand.RESUME, story_time(story))
     assert (need(state), outcome(state, LADDER)) == (None, "finished")
 
 
@@ -341,7 +341,7 @@ def test_terminate_is_repeated_until_the_sandbox_stops(story: Story) -> None:
     state = paused_by_ladder(story)
     assert state.steering is not None
     state = state.changed(steering=replace(state.steering, step="terminate", approval=None))
-    assert need(state) is Need.TERMINATION
+    assert need(state) is NextCommand.TERMINATION
     assert need(told([story.seen("sandbox.stopping", 3, runtime="x", reason="loop")], state)) is None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from monitor.facts import EndedCall
-from monitor.fold import fold
+from monitor.state_fold import fold
 from monitor.normalisation import HEAD, TAIL, cause_digest, input_digest, normalised, result_digest, tool_label
 from monitor.polling_calls import is_poll
 

@@ -9,13 +9,13 @@ import pytest
 
 from monitor.event_decoder import read
 from monitor.facts import ObservedEvent
-from monitor.findings import find, still_holds
-from monitor.fold import fold
+from monitor.housekeeping_findings import find, still_holds
+from monitor.state_fold import fold
 from monitor.guardian import outcome, steer
 from monitor.rule_set import ALL, RuleSet
 from monitor.rules import registry
 from monitor.rules.rule import Finding
-from monitor.state import SandboxActivity
+from monitor.sandbox_state import SandboxActivity
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.task import TaskRetryScheduled
 from sandherd.contracts.names import DerivedIds

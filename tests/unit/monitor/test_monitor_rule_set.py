@@ -8,9 +8,9 @@ import pytest
 from pydantic import Field
 
 from monitor.facts import Facts, ObservedEvent
-from monitor.fold import fold
+from monitor.state_fold import fold
 from monitor.herd import Herd
-from monitor.repeats import Rows
+from monitor.repeated_calls import RepeatedCalls
 from monitor.rule_set import ALL, RuleSet
 from monitor.rule_settings import rule_set_of
 from monitor.rules import registry
@@ -150,7 +150,7 @@ def test_parts_are_restored_by_the_types_of_their_rules(story: Story) -> None:
     herd = looping(story)
     restored = unpack(*pack(herd, "a"))
     assert restored.live == herd.live
-    assert isinstance(restored.live["p1", "sbx-1"].parts["loop"], Rows)
+    assert isinstance(restored.live["p1", "sbx-1"].parts["loop"], RepeatedCalls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from monitor.facts import ObservedEvent
-from monitor.findings import find
-from monitor.fold import fold
+from monitor.housekeeping_findings import find
+from monitor.state_fold import fold
 from monitor.rule_set import RuleSet
-from monitor.state import SandboxActivity
+from monitor.sandbox_state import SandboxActivity
 
 Story = Any
 After = Callable[[float], datetime]

@@ -13,14 +13,14 @@ from sandherd.contracts.events.branch import MAX_OVERLAPS, BranchOverlapFound
 from sandherd.contracts.pull_requests import PullRequestView
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import PushBranch
-from spawner.repositories import decisions
+from spawner.repositories import branch_transitions
 from spawner.repositories.git import GitError, GitFault
-from spawner.repositories.overlaps import find_overlaps
+from spawner.repositories.trial_merges import find_overlaps
 from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.push_step import PushStep
-from spawner.repositories.record import BranchRecord, BranchSize, ReceivedCommits
-from spawner.repositories.workflow import BranchWorkflow
-from spawner.tasks.record import TaskRecord
+from spawner.repositories.branch_record import BranchRecord, BranchSize, ReceivedCommits
+from spawner.repositories.branch_workflow import BranchWorkflow
+from spawner.tasks.task_record import TaskRecord
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BASE, COMMIT, OTHER = "a" * 40, "b" * 40, "c" * 40
@@ -38,14 +38,14 @@ def branch(**changes: Any) -> BranchRecord:
 
 
 def saved(record: BranchRecord) -> BranchRecord:
-    return decisions.saved(record, RECEIVED, size=BranchSize(), paths=[], diff=None, now=NOW)
+    return branch_transitions.saved(record, RECEIVED, size=BranchSize(), paths=[], diff=None, now=NOW)
 
 
 def test_push_that_a_user_requests_while_commits_are_saved_is_done_afterwards() -> None:
     """Also of a branch that is pushed at a user's request only; the others are not."""
     record = branch(push=False)
     assert not saved(record).push_wanted
-    assert saved(decisions.push_requested(record, PushBranch(branch="br-1"), NOW)).push_wanted
+    assert saved(branch_transitions.push_requested(record, PushBranch(branch="br-1"), NOW)).push_wanted
     assert saved(branch()).push_wanted
     assert not saved(branch(pushed=OTHER, push_wanted=True)).push_wanted
 
@@ -56,13 +56,13 @@ def test_bundles_with_objects_are_known_until_a_push_has_uploaded_them() -> None
     record = branch(received=(), objects_in=(first,), pushed=BASE, tried=None)
     for commits, with_objects in ((RECEIVED, True), (other, True), (RECEIVED, False)):
         waits = record.model_copy(update={"received": (commits,)})
-        record = decisions.saved(
+        record = branch_transitions.saved(
             waits, commits, size=BranchSize(), paths=[], diff=None, now=NOW, with_objects=with_objects
         )
     assert record.objects_in == (RECEIVED, other)
-    assert decisions.pushed(record, COMMIT, NOW).objects_in == (RECEIVED, other)
-    assert decisions.pushed(record, OTHER, NOW).objects_in == ()
-    assert decisions.deleted(record, NOW).objects_in == ()
+    assert branch_transitions.pushed(record, COMMIT, NOW).objects_in == (RECEIVED, other)
+    assert branch_transitions.pushed(record, OTHER, NOW).objects_in == ()
+    assert branch_transitions.deleted(record, NOW).objects_in == ()
 
 
 async def test_commits_wait_while_their_mirror_can_not_be_restored() -> None:
@@ -90,15 +90,15 @@ def test_task_that_begins_decides_whether_its_commits_are_pushed(push: bool) -> 
         {"project": "p1", "task": "task-2", "life": "1" * 32, "spec": spec, "runtime": "process", "limits": {}}
         | {"submitted_at": NOW}
     )
-    record = decisions.begun_by(branch(push=not push), task, NOW)
+    record = branch_transitions.begun_by(branch(push=not push), task, NOW)
     assert (record.push, saved(record).push_wanted) == (push, push)
-    assert decisions.begun_by(record, task, NOW) is record
+    assert branch_transitions.begun_by(record, task, NOW) is record
 
 
 async def test_first_push_that_a_killed_spawner_began_is_no_other_branch() -> None:
     """Its git completes it after another commit was saved: the branch keeps its name, and is pushed from there."""
-    record = decisions.push_begun(branch(received=(), push_wanted=True), COMMIT, NOW)
-    record = decisions.push_begun(record.model_copy(update={"commit": OTHER}), OTHER, NOW)
+    record = branch_transitions.push_begun(branch(received=(), push_wanted=True), COMMIT, NOW)
+    record = branch_transitions.push_begun(record.model_copy(update={"commit": OTHER}), OTHER, NOW)
     assert record.tries == {COMMIT, OTHER}
 
     async def remote_branches() -> dict[str, str]:
@@ -179,13 +179,13 @@ async def test_later_commits_of_a_branch_that_its_forge_deleted_after_the_merge_
 
 def test_save_of_pushed_commits_has_the_objects_that_their_push_was_refused_without() -> None:
     """It is pushed again, unless the task leaves pushes to a user; a save without objects changes nothing of that."""
-    record = decisions.push_refused(branch(commit=OTHER), "1 objects of Git LFS are missing", "refused", NOW)
-    after = decisions.unchanged(record, RECEIVED, NOW, with_objects=True)
+    record = branch_transitions.push_refused(branch(commit=OTHER), "1 objects of Git LFS are missing", "refused", NOW)
+    after = branch_transitions.unchanged(record, RECEIVED, NOW, with_objects=True)
     assert (after.received, after.objects_in, after.push_wanted) == ((), (RECEIVED,), True)
-    assert decisions.unchanged(after, RECEIVED, NOW, with_objects=True) == after
-    later = decisions.unchanged(record.model_copy(update={"push": False}), RECEIVED, NOW, with_objects=True)
+    assert branch_transitions.unchanged(after, RECEIVED, NOW, with_objects=True) == after
+    later = branch_transitions.unchanged(record.model_copy(update={"push": False}), RECEIVED, NOW, with_objects=True)
     assert (later.objects_in, later.push_wanted) == ((RECEIVED,), False)
-    plain = decisions.unchanged(record, RECEIVED, NOW)
+    plain = branch_transitions.unchanged(record, RECEIVED, NOW)
     assert (plain.received, plain.objects_in, plain.push_wanted) == ((), (), False)
 
 

@@ -11,7 +11,7 @@ from sandherd.contracts.commands import TerminateSandbox
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events.sandbox import SandboxRefused, SandboxRunning
 from sandherd.contracts.names import DerivedIds, derived_uuid, new_uuid
-from spawner.records.record import Record, address_of
+from spawner.records.base_record import Record, address_of
 from spawner.refusal_events import refusal_event
 from spawner.runtimes.contract import ObservedSandbox
 from spawner.sandboxes.orphans import OrphanCollector

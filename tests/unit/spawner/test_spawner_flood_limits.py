@@ -4,9 +4,9 @@ import math
 from dataclasses import replace
 
 from sandherd.bus.connection_list import BrokerConnection
-from sandherd.bus.connection_users import User
+from sandherd.bus.connection_users import ConnectionUser
 from sandherd.contracts.principals import Principal
-from spawner.sandboxes.flood_limits import Excess, FloodLimits, FloodMeter, FloodResult
+from spawner.sandboxes.flood_limits import ExceededLimit, FloodLimits, FloodMeter, FloodResult
 
 LIMITS = FloodLimits(messages=1000, project_messages=3000, bytes=1024 * 1024, person_connections=5, client_messages=100)
 
@@ -22,7 +22,7 @@ def connection(
     size: int = 0,
     is_open: bool = True,
 ) -> BrokerConnection:
-    user = User(key or f"U{sandbox}", principal, project, sandbox, None)
+    user = ConnectionUser(key or f"U{sandbox}", principal, project, sandbox, None)
     return BrokerConnection("server", number, user, messages, size, 0, is_open, stopped=math.inf if is_open else 0.0)
 
 
@@ -32,7 +32,7 @@ def judged(*looks: list[BrokerConnection]) -> list[FloodResult]:
     return [meter.evaluate(look, float(second)) for second, look in enumerate(looks)]
 
 
-def excesses(*looks: list[BrokerConnection]) -> list[tuple[str, Excess]]:
+def excesses(*looks: list[BrokerConnection]) -> list[tuple[str, ExceededLimit]]:
     return [(cut.key[1], cut.excess) for judgement in judged(*looks) for cut in judgement.cut_offs]
 
 
@@ -42,7 +42,7 @@ def test_flood_is_found_at_the_next_sample() -> None:
         [connection(1), connection(2, sandbox="sbx-b")],
         [connection(1, 11_000), connection(2, 8_000, sandbox="sbx-b")],
     )
-    assert found == [("sbx-a", Excess.MESSAGES)]
+    assert found == [("sbx-a", ExceededLimit.MESSAGES)]
 
 
 def test_rate_within_the_limit_is_no_excess() -> None:
@@ -70,29 +70,29 @@ def test_messages_before_the_first_sample_do_not_count() -> None:
 def test_many_short_connections_count_like_one() -> None:
     """Connections that ended between two samples count, each with its messages and with its opening."""
     short = [connection(number, 1500, is_open=False) for number in range(8)]
-    assert excesses([], short) == [("sbx-a", Excess.MESSAGES)]
+    assert excesses([], short) == [("sbx-a", ExceededLimit.MESSAGES)]
     idle = [connection(number, 0, is_open=False) for number in range(250)]
-    assert excesses([], idle) == [("sbx-a", Excess.MESSAGES)]
+    assert excesses([], idle) == [("sbx-a", ExceededLimit.MESSAGES)]
 
 
 def test_credentials_of_one_sandbox_count_together() -> None:
     """A sandbox may have sixteen keys; its rate is one."""
     keys = [connection(number, 1500, key=f"U{number}") for number in range(8)]
-    assert excesses([], keys) == [("sbx-a", Excess.MESSAGES)]
+    assert excesses([], keys) == [("sbx-a", ExceededLimit.MESSAGES)]
     assert excesses([], [connection(number, key=f"U{number}") for number in range(9)]) == [
-        ("sbx-a", Excess.CONNECTIONS)
+        ("sbx-a", ExceededLimit.CONNECTIONS)
     ]
 
 
 def test_bytes_count_like_messages() -> None:
     """More than a minute's worth of bytes is a flood."""
-    assert excesses([], [connection(1, 10, size=61 * 1024 * 1024)]) == [("sbx-a", Excess.BYTES)]
+    assert excesses([], [connection(1, 10, size=61 * 1024 * 1024)]) == [("sbx-a", ExceededLimit.BYTES)]
 
 
 def test_project_over_its_rate_loses_its_busiest_sandbox() -> None:
     """Each sandbox is within its rate; the one that published most is disconnected, and no other project's."""
     many = [connection(number, 7000 + number, sandbox=f"sbx-{number}") for number in range(5)]
-    assert excesses([], [*many, connection(9, 100, project="p2")]) == [("sbx-4", Excess.PROJECT_MESSAGES)]
+    assert excesses([], [*many, connection(9, 100, project="p2")]) == [("sbx-4", ExceededLimit.PROJECT_MESSAGES)]
 
 
 def test_connections_per_credential_are_limited() -> None:
@@ -100,7 +100,7 @@ def test_connections_per_credential_are_limited() -> None:
     three = [connection(number) for number in range(3)]
     joiner = connection(8, principal=Principal.JOINER, key="Ujoiner")
     assert excesses([], [*three, joiner]) == []
-    assert excesses([], [*three, connection(4)]) == [("sbx-a", Excess.CONNECTIONS)]
+    assert excesses([], [*three, connection(4)]) == [("sbx-a", ExceededLimit.CONNECTIONS)]
 
 
 def test_newest_connections_of_a_client_over_the_limit_are_closed() -> None:

@@ -18,8 +18,8 @@ from spawner.git_proxy.push_protocol import (
 from spawner.git_proxy.pushes import PushReceiver
 from spawner.git_proxy.routes import Service
 from spawner.git_proxy.server import GitProxy
-from spawner.records.record import StoreUnavailableError
-from spawner.repositories.artifacts import BranchArtifacts
+from spawner.records.base_record import StoreUnavailableError
+from spawner.repositories.branch_artifacts import BranchArtifacts
 from spawner.sandboxes.git_proxy_access import ProxyTokens
 from tests.unit.spawner.test_spawner_branch_decisions import BUNDLE, OTHER, branch
 

@@ -19,7 +19,7 @@ from spawner.runtimes.kubernetes import manifests, network, rbac, states
 from spawner.runtimes.kubernetes.factory import kind as kind_of
 from spawner.runtimes.kubernetes.factory import sources
 from spawner.runtimes.kubernetes.manifests import PodOptions
-from spawner.runtimes.kubernetes.network import Entrance
+from spawner.runtimes.kubernetes.network import IngressRule
 from tests.doubles.kubernetes import schemas
 
 ROOT = Path(__file__).parents[3]
@@ -228,7 +228,7 @@ def test_pods_of_a_namespace_are_reached_as_networks_are() -> None:
 
 def test_dns_destination_is_configurable() -> None:
     """Other ports (OpenShift), and an address of the node (NodeLocal DNSCache) are supported."""
-    dns = network.Dns(["169.254.20.10", "openshift-dns/dns.operator.openshift.io/daemonset-dns=default"], [53, 5353])
+    dns = network.DnsServers(["169.254.20.10", "openshift-dns/dns.operator.openshift.io/daemonset-dns=default"], [53, 5353])
     names = valid(network.policy("h1", "nats://10.1.2.3", [], dns=dns))["spec"]["egress"][0]
     local, pods = names["to"]
     assert local == {"ipBlock": {"cidr": "169.254.20.10/32"}}
@@ -247,7 +247,7 @@ def test_destination_must_be_valid_for_the_cluster(wrong: str) -> None:
 def test_ingress_is_limited_to_named_sources_and_ports() -> None:
     """A network, or the pods of a namespace; never thereby a sandbox, of whatever herd."""
     named = ["10.1.0.0/16", "fd00::/8", "team", "team/app.kubernetes.io/name=web"]
-    (rule,) = valid(network.policy("h1", "nats://10.1.2.3", [], entrance=Entrance(named, [12000, 12001])))["spec"][
+    (rule,) = valid(network.policy("h1", "nats://10.1.2.3", [], entrance=IngressRule(named, [12000, 12001])))["spec"][
         "ingress"
     ]
     assert rule["ports"] == [{"protocol": "TCP", "port": 12000}, {"protocol": "TCP", "port": 12001}]

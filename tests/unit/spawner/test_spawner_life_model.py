@@ -14,11 +14,11 @@ from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentStarted
 from sandherd.contracts.states import ALLOWED, SANDBOX_ENDED, TASK_ENDED
-from spawner.records.record import Record
+from spawner.records.base_record import Record
 from spawner.runtimes.contract import ObservedSandbox, RunEnd
 from spawner.sandboxes import command_decisions, lifecycle
-from spawner.sandboxes import decisions as of_sandbox
-from spawner.sandboxes.facts import Facts, Rules
+from spawner.sandboxes import sandbox_transitions as of_sandbox
+from spawner.sandboxes.lifecycle_facts import LifecycleFacts, LifecycleTimeouts
 from spawner.sandboxes.lifecycle_steps import (
     BeginStop,
     Clear,
@@ -33,16 +33,16 @@ from spawner.sandboxes.lifecycle_steps import (
     Step,
     Stop,
 )
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.spec_resolution import Refusal
-from spawner.tasks import decisions as of_task
+from spawner.tasks import task_transitions as of_task
 from spawner.tasks.agent_events import lateness
-from spawner.tasks.record import TaskRecord
+from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.resolved_task import ResolvedTask
-from spawner.tasks.turn_order import sandbox_name
+from spawner.tasks.scheduling_order import sandbox_name
 
 BEGIN = datetime(2026, 11, 20, tzinfo=UTC)
-RULES = Rules(spawn_timeout=60, recovery_timeout=60, max_recoveries=3)
+RULES = LifecycleTimeouts(spawn_timeout=60, recovery_timeout=60, max_recoveries=3)
 STARTED = AgentStarted(timestamp=BEGIN, sdk="command", task="task-1", task_description_length=1)
 
 
@@ -235,7 +235,7 @@ class Life(RuleBasedStateMachine):
         if self.sandbox is None:
             return Rest()
         seen = self.seen and replace(self.seen, frozen=self.frozen)
-        facts = Facts(self.sandbox, self.task, seen, self.now, settled=self.settled, leading_since=BEGIN)
+        facts = LifecycleFacts(self.sandbox, self.task, seen, self.now, settled=self.settled, leading_since=BEGIN)
         return lifecycle.next_step(facts, RULES)
 
     def do(self, step: Step) -> None:

@@ -19,12 +19,12 @@ from sandherd.telemetry.meters import Meters
 from sandherd.telemetry.otlp_exporter import _Numbers
 from sandherd.telemetry.traceparents import new_traceparent
 from spawner.live_state import LiveState
-from spawner.sandboxes import decisions as of_sandbox
+from spawner.sandboxes import sandbox_transitions as of_sandbox
 from spawner.sandboxes.gauges import SpawnerGauges
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.task_spans import count, record_sandbox_span
-from spawner.tasks import decisions as of_task
-from spawner.tasks.record import TaskRecord
+from spawner.tasks import task_transitions as of_task
+from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.resolved_task import ResolvedTask
 
 T0 = datetime(2026, 11, 21, tzinfo=UTC)

@@ -17,7 +17,7 @@ from spawner.repositories.mirror_limits import (
     unneeded,
 )
 from spawner.repositories.mirror_seed import mirrors_beside
-from spawner.repositories.record import BranchRecord
+from spawner.repositories.branch_record import BranchRecord
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
 DAY = timedelta(days=1)

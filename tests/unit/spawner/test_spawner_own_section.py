@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from spawner.forges.own_section import marked, with_section
-from spawner.pull_requests.text import About
+from spawner.forges.body_section import marked, with_section
+from spawner.pull_requests.pull_request_facts import PullRequestTask
 from tests.unit.spawner.test_spawner_pull_request_steps import branch, pull
 
 
@@ -49,6 +49,6 @@ def test_cost_is_that_of_all_tasks_of_the_branch() -> None:
     known = branch(
         pull(costs={"task-1": 5, "task-2": 7, "task-0": 99}, task="task-1"), tasks=("task-1", "task-2", "task-3")
     )
-    found = About.of(known, {"task-2": task(30), "task-3": task(None)})
+    found = PullRequestTask.of(known, {"task-2": task(30), "task-3": task(None)})
     assert (found.costs, found.cost_micro_usd) == ({"task-1": 5, "task-2": 30}, 35)
-    assert About.of(branch(pull(task="task-1")), {}).cost_micro_usd is None
+    assert PullRequestTask.of(branch(pull(task="task-1")), {}).cost_micro_usd is None

@@ -11,8 +11,8 @@ from sandherd.settings import Settings
 from spawner.records.store import StoredRecord
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan
 from spawner.runtimes.registry import open_runtimes
-from spawner.sandboxes.plans import SandboxPlans
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_plans import SandboxPlans
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 DATA = Mount(source="data", target="/data")

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
-from spawner.runtimes.boxes.retry import Patience, wait_before_next, with_retry
+from spawner.runtimes.boxes.retry import RetryLimits, wait_before_next, with_retry
 
-PATIENCE = Patience(tries=5, first=0.25, longest=8)
+PATIENCE = RetryLimits(tries=5, first=0.25, longest=8)
 LASTING = set(ProviderFault) - {ProviderFault.TRANSIENT, ProviderFault.RATE_LIMITED}
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.states import SandboxState
-from spawner.records.record import IndexEntry
+from spawner.records.base_record import IndexEntry
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
-from spawner.sandboxes import decisions
+from spawner.sandboxes import sandbox_transitions
 from spawner.sandboxes.quarantine import Quarantine
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 CASES = [
@@ -71,7 +71,7 @@ def test_only_an_ended_sandbox_with_unpublished_events_is_quarantined(
     state: SandboxState, unsaid: bool, in_vain: bool
 ) -> None:
     """A sandbox that has not ended is not quarantined."""
-    assert decisions.is_needlessly_quarantined(record(state, unsaid=unsaid)) is in_vain
+    assert sandbox_transitions.is_needlessly_quarantined(record(state, unsaid=unsaid)) is in_vain
 
 
 @pytest.mark.parametrize(("state", "unsaid", "in_vain"), CASES)

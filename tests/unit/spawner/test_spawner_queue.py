@@ -11,7 +11,7 @@ from sandherd.contracts.records import BudgetBlocks
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SandboxState, TaskState
 from spawner.tasks.capacity import SandboxLimits
-from spawner.tasks.queue import Queue
+from spawner.tasks.task_queue import TaskQueue
 from tests.unit.spawner.queueing import (
     AGE,
     BEGIN,
@@ -151,7 +151,7 @@ def test_overdue_tasks_are_listed_until_they_end() -> None:
 # --- cost ------------------------------------------------------------------------------------------------------------
 
 
-def asked_at_every_tick(queue: Queue) -> None:
+def asked_at_every_tick(queue: TaskQueue) -> None:
     """Beside whose turn it is."""
     queue.unstartable()
     queue.overdue(BEGIN)

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SandboxState, TaskState
 from spawner.tasks.capacity import SandboxLimits
-from spawner.tasks.queue import Queue
-from spawner.tasks.record import TaskFacts
+from spawner.tasks.task_queue import TaskQueue
+from spawner.tasks.task_record import TaskFacts
 from tests.unit.spawner.queueing import (
     AGE,
     PRIORITIES,
@@ -40,7 +40,7 @@ class Histories(RuleBasedStateMachine):
         self.now = 0.0
         self.number = 0
         self.plain = Plain(allowed)
-        self.queue = Queue(allowed, AGE)
+        self.queue = TaskQueue(allowed, AGE)
 
     def tell(self, *views: TaskFacts | SandboxView) -> None:
         for view in views:
@@ -159,7 +159,7 @@ class Histories(RuleBasedStateMachine):
         """An updated queue and one that is built from the final records have the same order of waiting tasks."""
         if not hasattr(self, "plain"):
             return
-        rebuilt = Queue(self.plain.allowed, AGE)
+        rebuilt = TaskQueue(self.plain.allowed, AGE)
         views: list[TaskFacts | SandboxView] = [*self.plain.tasks.values(), *self.plain.sandboxes.values()]
         random.Random(self.number).shuffle(views)
         told(rebuilt, *views)

@@ -15,9 +15,9 @@ from sandherd.contracts.requests import Mount, Profile, ProjectDefaults
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.settings import Settings
 from spawner.runtimes.contract import Capabilities, Isolation
-from spawner.sandboxes.decisions import requested
+from spawner.sandboxes.sandbox_transitions import requested
 from spawner.spec_resolution import Refusal, SpawnPolicy
-from spawner.tasks import decisions as of_task
+from spawner.tasks import task_transitions as of_task
 from spawner.tasks.dependencies import PendingDependencies, absent, circle
 from spawner.tasks.resolved_task import ResolvedTask, terms_of
 from tests.unit.spawner.test_spawner_retry import TRACE, said

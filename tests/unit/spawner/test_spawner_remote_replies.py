@@ -10,7 +10,7 @@ from spawner.runtimes.boxes.provider import BoxState, Command, ProviderError, Pr
 from spawner.runtimes.remote import replies, scripts
 from spawner.runtimes.remote.faults import fault_of, refusal, without_keys
 from spawner.runtimes.remote.replies import RemoteRuntimeState
-from spawner.runtimes.remote.scripts import Outcome, ProgramState
+from spawner.runtimes.remote.scripts import CommandOutcome, ProgramState
 
 SESSION = "0123456789abcdef-sbx-one"
 LIVES = ProgramState(runs=1, supervised=True)
@@ -134,13 +134,13 @@ def test_key_in_a_reply_is_redacted() -> None:
 def test_output_of_a_command_is_limited() -> None:
     """Standard output comes first; omitted output and a timeout are stated."""
     command = Command(argv=["true"], seconds=5, max_output=4)
-    outcome = Outcome.read("0 6\nYWJjZA==\nZWY=\n")
+    outcome = CommandOutcome.read("0 6\nYWJjZA==\nZWY=\n")
     assert (outcome.out, outcome.err) == (b"abcd", b"ef")
     ran = outcome.ran(command, 1)
     assert (ran.code, ran.out, ran.err, ran.cut) == (0, b"abcd", b"", True)
-    assert Outcome.read("124 0\n\n\n").ran(command, 1).code == 124
-    assert Outcome.read("124 0\n\n\n").ran(command, 6).timed_out
-    assert Outcome.read("none 0\n\n\n").ran(command, 1).timed_out
+    assert CommandOutcome.read("124 0\n\n\n").ran(command, 1).code == 124
+    assert CommandOutcome.read("124 0\n\n\n").ran(command, 6).timed_out
+    assert CommandOutcome.read("none 0\n\n\n").ran(command, 1).timed_out
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_output_of_a_command_is_limited() -> None:
 def test_invalid_result_of_a_command_is_a_provider_fault(text: str) -> None:
     """The sandbox's agent may have written it."""
     with pytest.raises(ProviderError) as caught:
-        Outcome.read(text)
+        CommandOutcome.read(text)
     assert caught.value.fault is ProviderFault.REFUSED
 
 

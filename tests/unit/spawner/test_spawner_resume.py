@@ -15,12 +15,12 @@ from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import ARTIFACT
 from spawner.access.file_chunks import may_fetch
-from spawner.sandboxes import decisions as of_sandbox
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks import decisions as of_task
-from spawner.tasks.record import TaskRecord
+from spawner.sandboxes import sandbox_transitions as of_sandbox
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks import task_transitions as of_task
+from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.resume_rules import refusal
-from spawner.tasks.retry import retry_scheduled
+from spawner.tasks.task_retry import retry_scheduled
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"

@@ -18,13 +18,13 @@ from sandherd.contracts.failures import TRANSIENT, ErrorType
 from sandherd.contracts.specs import SandboxLimits
 from sandherd.contracts.states import TaskState, TransitionRefusedError
 from sandherd.telemetry.meters import Meters
-from spawner.sandboxes.record import SandboxRecord
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.task_spans import count
-from spawner.tasks import decisions as of_task
+from spawner.tasks import task_transitions as of_task
 from spawner.tasks.agent_events import belongs_to, lateness
-from spawner.tasks.record import TaskRecord
+from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.resolved_task import ResolvedTask
-from spawner.tasks.retry import delay, retry_requested
+from spawner.tasks.task_retry import delay, retry_requested
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"

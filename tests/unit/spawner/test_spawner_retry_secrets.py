@@ -8,11 +8,11 @@ import pytest
 from sandherd.contracts.commands import CommandHarness, RetryTask, SubmitTask, TaskSpec
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events.agent import AgentCompleted
-from spawner.tasks import decisions as of_task
-from spawner.tasks.record import TaskRecord
+from spawner.tasks import task_transitions as of_task
+from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.resolved_task import ResolvedTask
-from spawner.tasks.retry import retry_refusal, retry_requested
-from spawner.tasks.secrets import as_submitted
+from spawner.tasks.task_retry import retry_refusal, retry_requested
+from spawner.tasks.task_secrets import as_submitted
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TRACE = f"00-{'a' * 32}-{'b' * 16}-01"

@@ -14,7 +14,7 @@ from sandherd.bus.identity import HerdIdentity
 from sandherd.bus.identity.deployment import Deployment
 from sandherd.private_files import make_directory, open_log, write_file
 from sandherd.stack.home import Home, write_context
-from sandherd.stack.rotation import rotate
+from sandherd.stack.log_rotation import rotate
 from spawner.runtimes.layout import Layout
 
 UMASKS = [0o000, 0o022, 0o777]

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.subjects import Principal
-from sandherd.stack.child import Child, ChildCommand
+from sandherd.stack.child_process import ChildProcess, ChildCommand
 from sandherd.stack.control import phase_of
 from sandherd.stack.directory_access import grant_read, grant_traversal
-from sandherd.stack.home import Home, Phase, ProcessRecord, StackRecord, ourselves, read_record, record_of, write_record
+from sandherd.stack.home import Home, StackPhase, ProcessRecord, StackRecord, ourselves, read_record, record_of, write_record
 from sandherd.stack.nats import free_port
 from sandherd.stack.process_monitor import BACKOFF, ProcessMonitor, StackPart, wait_before_start
-from sandherd.stack.programs import ServiceContext, environment_of
+from sandherd.stack.service_processes import ServiceContext, environment_of
 from sandherd.stack.readiness import read_readiness
-from sandherd.stack.rotation import rotate
-from sandherd.stack.sandboxes import end_sandboxes, ending_seconds
+from sandherd.stack.log_rotation import rotate
+from sandherd.stack.sandbox_shutdown import end_sandboxes, ending_seconds
 from sandherd.stack.stack import Stack
 from sandherd.stack.stale_processes import end_leftovers
 from sandherd.stack.start_failure import cause_in
@@ -44,7 +44,7 @@ async def test_ended_part_is_still_listed(tmp_path: Path) -> None:
     """Between its end and its next start the part is in the record: a stack without it is not ready."""
     stack = Stack(tmp_path)
     stack.home.make()
-    child = Child(ChildCommand(arguments=["/bin/true"], log=tmp_path / "log"))
+    child = ChildProcess(ChildCommand(arguments=["/bin/true"], log=tmp_path / "log"))
     child.start()
     await child.wait_ended()
     stack._monitors["monitor"] = ProcessMonitor("monitor", cast("StackPart", SimpleNamespace(child=child)))
@@ -119,7 +119,7 @@ def test_record_of_a_stack_is_written_and_read(tmp_path: Path) -> None:
     home = Home(tmp_path)
     assert read_record(home) is None
     record = StackRecord(
-        phase=Phase.READY, supervisor=ourselves(), processes={"nats": ourselves()}, nats_url="nats://x"
+        phase=StackPhase.READY, supervisor=ourselves(), processes={"nats": ourselves()}, nats_url="nats://x"
     )
     write_record(home, record)
     assert read_record(home) == record
@@ -132,11 +132,11 @@ async def test_foreign_process_with_a_leftovers_pid_is_not_touched(tmp_path: Pat
     home, stranger = Home(tmp_path), subprocess.Popen(["sleep", "60"])  # noqa: ASYNC220  # it returns at once
     try:
         old = ProcessRecord(pid=stranger.pid, mark="another start")
-        write_record(home, StackRecord(phase=Phase.READY, supervisor=old, processes={"nats": old}))
+        write_record(home, StackRecord(phase=StackPhase.READY, supervisor=old, processes={"nats": old}))
         assert await end_leftovers(home) == []
         assert stranger.poll() is None
         real = record_of(stranger.pid)
-        write_record(home, StackRecord(phase=Phase.READY, supervisor=old, processes={"nats": real}))
+        write_record(home, StackRecord(phase=StackPhase.READY, supervisor=old, processes={"nats": real}))
         assert await end_leftovers(home) == ["nats"]
         assert stranger.wait() == -signal.SIGTERM
     finally:
@@ -225,18 +225,18 @@ def test_parents_of_a_directory_are_opened_for_passing_only(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("written", "supervised", "running", "ready", "found"),
     [
-        (Phase.READY, True, True, True, Phase.READY),
-        (Phase.READY, True, True, False, Phase.NOT_READY),
-        (Phase.READY, True, False, False, Phase.NOT_READY),
-        (Phase.STARTING, True, True, False, Phase.STARTING),
-        (Phase.READY, False, True, True, Phase.UNSUPERVISED),
-        (Phase.STOPPING, False, True, False, Phase.UNSUPERVISED),
-        (Phase.READY, False, False, False, Phase.STOPPED),
-        (Phase.FAILED, False, False, False, Phase.FAILED),
+        (StackPhase.READY, True, True, True, StackPhase.READY),
+        (StackPhase.READY, True, True, False, StackPhase.NOT_READY),
+        (StackPhase.READY, True, False, False, StackPhase.NOT_READY),
+        (StackPhase.STARTING, True, True, False, StackPhase.STARTING),
+        (StackPhase.READY, False, True, True, StackPhase.UNSUPERVISED),
+        (StackPhase.STOPPING, False, True, False, StackPhase.UNSUPERVISED),
+        (StackPhase.READY, False, False, False, StackPhase.STOPPED),
+        (StackPhase.FAILED, False, False, False, StackPhase.FAILED),
     ],
 )
 def test_phase_of_a_stack_follows_its_parts(
-    written: Phase, supervised: bool, running: bool, ready: bool, found: Phase
+    written: StackPhase, supervised: bool, running: bool, ready: bool, found: StackPhase
 ) -> None:
     """Ready only while every part is, stopped only if none runs, and unsupervised if they run by themselves."""
     well = PartStatus(name="nats", pid=1, running=supervised or running, ready=supervised or running)

@@ -10,7 +10,7 @@ from sandherd.contracts.events.access import AgentBranchSaved
 from sandherd.contracts.specs import TaskSpec
 from sandherd_worker.broker_session import CurrentConnection
 from sandherd_worker.emitter import Emitter
-from sandherd_worker.exits import StopRequest
+from sandherd_worker.worker_exit import StopRequest
 from sandherd_worker.inbox import DeliveredMessages, Inbox
 from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.redaction import Redactor
@@ -18,8 +18,8 @@ from sandherd_worker.repository.branch_saver import BranchSaver
 from sandherd_worker.repository.checkout import check_out
 from sandherd_worker.repository.commit_identity import identity_of
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_file import Kind
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.spool_file import RecordKind
+from sandherd_worker.worker_resources import WorkerResources
 from tests.task_repositories import Origin, git
 
 SECRET = "hunter2-hunter2"
@@ -29,7 +29,7 @@ AS_AGENT = "export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=A G
 class AgentTree:
     """A work tree in which a branch is checked out, and the saver of the branch."""
 
-    def __init__(self, origin: Origin, parts: Parts, spool: Spool, records: Any, said: Any) -> None:
+    def __init__(self, origin: Origin, parts: WorkerResources, spool: Spool, records: Any, said: Any) -> None:
         self.origin, self.parts, self._spool, self._records, self._said = origin, parts, spool, records, said
         self.work = parts.who.work_dir
         self.published: list[EventData] = []
@@ -65,7 +65,7 @@ class AgentTree:
     def received(self, saved: AgentBranchSaved) -> Path:
         """A clone of the base that has accepted the bundle."""
         assert saved.bundle is not None
-        pieces = [one for one in self._records(self._spool) if one.kind is Kind.ARTIFACT]
+        pieces = [one for one in self._records(self._spool) if one.kind is RecordKind.ARTIFACT]
         found = [one.payload for one in pieces if one.subject == saved.bundle.subject]
         return self.origin.accepted(b"".join(found), saved)
 
@@ -82,7 +82,7 @@ def made(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records:
     )
     who.work_dir.mkdir()
     emitter = Emitter(spool, who, Redactor([SECRET]))
-    parts = Parts(
+    parts = WorkerResources(
         who=who,
         spool=spool,
         emitter=emitter,

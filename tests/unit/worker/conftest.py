@@ -17,7 +17,7 @@ from sandherd_worker.harnesses.driver import DriverHarness
 from sandherd_worker.processes import Reaper, descendants
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_file import Kind, Record
+from sandherd_worker.spool_file import RecordKind, SpoolRecord
 from sandherd_worker.spool_reader import SpoolReader
 from tests.polling import eventually as wait_until
 from tests.unit.worker.agent_tree import AgentTree, made
@@ -39,7 +39,7 @@ def _assignment(home: Path, **variables: str) -> Assignment:
     )
 
 
-def _records(spool: Spool) -> list[Record]:
+def _records(spool: Spool) -> list[SpoolRecord]:
     """Everything in the spool that is not acknowledged."""
     reader, found = SpoolReader(spool), []
     while (spooled := reader.next()) is not None:
@@ -50,7 +50,7 @@ def _records(spool: Spool) -> list[Record]:
 
 def _said(spool: Spool) -> list[Envelope[Any]]:
     """The events in the spool, read as a service would read them."""
-    return [read_event(one.subject, one.payload) for one in _records(spool) if one.kind is Kind.EVENT]
+    return [read_event(one.subject, one.payload) for one in _records(spool) if one.kind is RecordKind.EVENT]
 
 
 class Listener:
@@ -94,7 +94,7 @@ def assignment() -> Callable[..., Assignment]:
 
 
 @pytest.fixture
-def records() -> Callable[[Spool], list[Record]]:
+def records() -> Callable[[Spool], list[SpoolRecord]]:
     """Reads everything in a spool that is not acknowledged."""
     return _records
 

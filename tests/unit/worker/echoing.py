@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.harnesses import Approvals
 from sandherd_worker.harnesses.driver import DriverHarness
-from sandherd_worker.harnesses.driver_task import HarnessContext, Task
+from sandherd_worker.harnesses.driver_task import HarnessContext, DriverTask
 from sandherd_worker.harnesses.program import Program
 from sandherd_worker.processes import Reaper
 from sandherd_worker.redaction import Redactor
@@ -57,7 +57,7 @@ def maker(home: Path, listener: Any, reaper: Reaper, worker: Worker) -> Make:
             keep=worker.keep,
             turned=worker.turned,
         )
-        wanted = Task(
+        wanted = DriverTask(
             text="\n".join(task),
             work_dir=home,
             state_dir=state,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.harnesses import Approvals, Verdict
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.harnesses.approvals import ApprovalGate, policy

@@ -11,7 +11,7 @@ import pytest
 from sandherd.contracts.commands import TaskSpec
 from sandherd_worker.access.archive import write_files
 from sandherd_worker.assignment import AssignmentError
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from sandherd_worker.harness_factory import environment, secrets
 
 

@@ -13,7 +13,7 @@ from sandherd_worker.continuous.iteration_rules import (
     IterationInterrupted,
     IterationResult,
     Next,
-    State,
+    IterationState,
     StopIterations,
     WorkValidated,
     after,
@@ -29,12 +29,12 @@ def terms(**fields: Any) -> Continuous:
     return Continuous(**{"validation": CHECK, **fields})
 
 
-def said(wanted: Continuous, state: State, happened: Happened, now: float = 1.0) -> Next:
+def said(wanted: Continuous, state: IterationState, happened: Happened, now: float = 1.0) -> Next:
     """What is decided once it has happened."""
     return decide(wanted, after(state, happened), happened, now)
 
 
-START = next_iteration(State(began=0.0))
+START = next_iteration(IterationState(began=0.0))
 
 
 def test_validated_work_is_done() -> None:
@@ -74,7 +74,7 @@ def test_signalled_work_is_validated() -> None:
 )
 def test_every_limit_stops_after_the_work_is_judged(limit: dict[str, int], state: dict[str, Any], reason: Any) -> None:
     """A limit ends the iterations after invalid work, and does not keep the last work from being validated."""
-    wanted, reached = terms(**limit), State(began=0.0, iteration=1, **state)
+    wanted, reached = terms(**limit), IterationState(began=0.0, iteration=1, **state)
     assert decide(wanted, reached, WorkValidated(passed=False), 1.0) == StopIterations(reason)
     assert decide(wanted, reached, IterationResult(signalled=False), 1.0) == "validate"
     assert decide(wanted, reached, WorkValidated(passed=True), 1.0) == StopIterations("validation_passed")
@@ -95,8 +95,8 @@ def test_interrupted_iteration_stops_for_that_reason() -> None:
 def test_time_left_counts_from_the_first_iteration() -> None:
     """The time left is never negative; without a limit it is unlimited."""
     wanted = terms(max_duration_seconds=10)
-    assert [time_left(wanted, State(began=5.0), now) for now in (5.0, 12.0, 99.0)] == [10.0, 3.0, 0.0]
-    assert time_left(terms(), State(began=5.0), 99.0) is None
+    assert [time_left(wanted, IterationState(began=5.0), now) for now in (5.0, 12.0, 99.0)] == [10.0, 3.0, 0.0]
+    assert time_left(terms(), IterationState(began=5.0), 99.0) is None
 
 
 ITERATIONS = st.lists(st.tuples(st.sampled_from(["works", "claims", "fails"]), st.booleans(), st.integers(0, 50)))
@@ -112,16 +112,16 @@ TERMS = st.builds(
 ) | st.builds(Continuous, max_iterations=st.integers(1, 8), validation=st.just(CHECK))
 
 
-def go_round(wanted: Continuous, iterations: list[tuple[str, bool, int]]) -> tuple[State, Next]:
+def go_round(wanted: Continuous, iterations: list[tuple[str, bool, int]]) -> tuple[IterationState, Next]:
     """As the worker does, a second for each; the agent works on and is never done when the list is at its end."""
-    state, verdict, now = State(began=0.0), "go_on", 0.0  # type: tuple[State, Next, float]
+    state, verdict, now = IterationState(began=0.0), "go_on", 0.0  # type: tuple[IterationState, Next, float]
     work = iter(iterations)
     while not isinstance(verdict, StopIterations):
         what, passes, cost = next(work, ("works", False, 1))
         now += 1
         state = next_iteration(state)
         happened: Happened = IterationFailed() if what == "fails" else IterationResult(what == "claims")
-        state = after(State(**{**vars(state), "cost": state.cost + cost}), happened)
+        state = after(IterationState(**{**vars(state), "cost": state.cost + cost}), happened)
         verdict = decide(wanted, state, happened, now)
         if verdict == "validate":
             state = after(state, WorkValidated(passes))

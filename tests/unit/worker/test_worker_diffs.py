@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandherd_worker.diffs import MAX_DIFF_BYTES, compare, preview
+from sandherd_worker.file_diffs import MAX_DIFF_BYTES, compare, preview
 
 
 def patched(before: str, diff: str) -> str:

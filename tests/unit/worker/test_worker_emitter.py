@@ -17,7 +17,7 @@ from sandherd.contracts.events.tools import AgentFileEdited, AgentToolCompleted,
 from sandherd_worker.emitter import Emitter, now
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_file import Kind
+from sandherd_worker.spool_file import RecordKind
 
 SECRET = "hunter2-hunter2"
 DIGEST = "abcdef" * 10 + "0123"
@@ -103,8 +103,8 @@ async def test_long_text_is_truncated_and_stored_as_artifact(
     text = "".join(chr(33 + number % 90) for number in range(400_000))
     await emitter.emit(AgentToolCompleted(tool="sh", tool_response={"stdout": text, "code": 0}))
     *chunks, last = records(spool)
-    assert last.kind is Kind.EVENT
-    assert all(chunk.kind is Kind.ARTIFACT and len(chunk.payload) <= CHUNK_BYTES for chunk in chunks)
+    assert last.kind is RecordKind.EVENT
+    assert all(chunk.kind is RecordKind.ARTIFACT and len(chunk.payload) <= CHUNK_BYTES for chunk in chunks)
     event = said(spool)[0]
     reference = event.data.artifacts["tool_response.stdout"]
     whole = b"".join(chunk.payload for chunk in chunks)

@@ -11,7 +11,7 @@ import pytest
 
 from sandherd_worker.file_tracker import FileTracker
 from sandherd_worker.redaction import Redactor
-from sandherd_worker.text import valid_text
+from sandherd_worker.storable_text import valid_text
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ async def test_exceeded_file_limit_is_reported_once(
     tmp_path: Path, tracking: Callable[[], FileTracker], listener: Any, monkeypatch: Any
 ) -> None:
     """The limit on memory yields an error event."""
-    monkeypatch.setattr("sandherd_worker.tree.MAX_FILES", 1)
+    monkeypatch.setattr("sandherd_worker.work_tree.MAX_FILES", 1)
     for name in "ab":
         (tmp_path / "work" / name).touch()
     tracker = tracking()
@@ -128,7 +128,7 @@ async def test_unreadable_directory_is_reported_once(
             raise PermissionError
         return scandir(path)
 
-    monkeypatch.setattr("sandherd_worker.tree.os.scandir", refuse)
+    monkeypatch.setattr("sandherd_worker.work_tree.os.scandir", refuse)
     await tracker.scan()
     await tracker.finish()
     assert [event.error for event in listener.events] == [

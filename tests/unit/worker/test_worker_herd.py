@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from sandherd.bus.connection import RequestTimeoutError
-from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentError
 from sandherd.contracts.harnesses import Approvals, ClaudeHarness, McpServer
-from sandherd.contracts.requests.worker import AskPeers, Peer, PeerList
+from sandherd.contracts.requests.worker import ListPeers, Peer, PeerList
 from sandherd.contracts.states import SandboxState
 from sandherd_worker.broker_session import CurrentConnection
 from sandherd_worker.harnesses.approvals import ApprovalGate, policy
@@ -36,7 +36,7 @@ class Spawner:
         self.there = True
         self.asked: list[tuple[str, str | None]] = []
 
-    async def ask(self, question: AskPeers, project: str, *, sandbox: str, timeout: float) -> PeerList:
+    async def ask(self, question: ListPeers, project: str, *, sandbox: str, timeout: float) -> PeerList:
         self.asked.append((project, sandbox))
         if not self.there:
             raise RequestTimeoutError("nobody")

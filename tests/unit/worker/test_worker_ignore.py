@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandherd.archives.ignore import IgnoreRules
-from sandherd_worker.tree import WorkTree
+from sandherd_worker.work_tree import WorkTree
 
 ATOMS = [
     "a",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.harnesses.base import MessageRefusedError
 from sandherd_worker.inbox import DeliveredMessages, Inbox

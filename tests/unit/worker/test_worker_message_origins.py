@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.delivery import InboxMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd_worker.harnesses.driver_task import IterationPrompt, origin_of, to_agent
 
 

@@ -31,11 +31,11 @@ from sandherd_worker.access.artifact_client import ArtifactClient
 from sandherd_worker.access_server import MAX_CONCURRENT, AccessServer
 from sandherd_worker.broker_session import CurrentConnection
 from sandherd_worker.emitter import Emitter
-from sandherd_worker.exits import StopRequest
+from sandherd_worker.worker_exit import StopRequest
 from sandherd_worker.inbox import DeliveredMessages, Inbox
 from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.spool import Spool
-from sandherd_worker.worker_resources import Parts
+from sandherd_worker.worker_resources import WorkerResources
 from tests.polling import eventually
 
 
@@ -61,7 +61,7 @@ async def shut(spool: Spool, emitter: Emitter, tmp_path: Path, assignment: Any) 
     reaper = Reaper()
     reaper.start()
     inbox = Inbox(who, emitter, DeliveredMessages(tmp_path / "injected"))
-    parts = Parts(
+    parts = WorkerResources(
         who=who,
         spool=spool,
         emitter=emitter,

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from sandherd_worker import sessions
+from sandherd_worker import session_store
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.emitter import Emitter
-from sandherd_worker.sessions import Sessions
+from sandherd_worker.session_store import SessionStore
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_file import Kind
+from sandherd_worker.spool_file import RecordKind
 
 
 @pytest.fixture
-def kept(spool: Spool, emitter: Emitter, tmp_path: Path, assignment: Callable[..., Assignment]) -> Sessions:
+def kept(spool: Spool, emitter: Emitter, tmp_path: Path, assignment: Callable[..., Assignment]) -> SessionStore:
     for folder in ("work", "home", "state/driver", "state/spool"):
         (tmp_path / folder).mkdir(parents=True)
     own = {"SANDHERD_WORK_DIR": str(tmp_path / "work"), "HOME": str(tmp_path / "home")}
-    return Sessions(assignment(tmp_path / "state", **own), emitter, spool)
+    return SessionStore(assignment(tmp_path / "state", **own), emitter, spool)
 
 
 def saved(spool: Spool, said: Any) -> list[str | None]:
@@ -29,7 +29,7 @@ def saved(spool: Spool, said: Any) -> list[str | None]:
 
 
 async def test_session_is_stored_without_secrets(
-    kept: Sessions, spool: Spool, said: Any, records: Any, tmp_path: Path
+    kept: SessionStore, spool: Spool, said: Any, records: Any, tmp_path: Path
 ) -> None:
     """Values of secret variables and known forms of tokens are redacted; every other byte is unchanged."""
     path = tmp_path / "state" / "driver" / "session.jsonl"
@@ -37,12 +37,12 @@ async def test_session_is_stored_without_secrets(
         b'{"text":"it is hunter2-hunter2"}\n' + b"x" * 200_000 + b" sk-ant-abcdefghijklmnopqrstuvwxyz \xff\n"
     )
     await kept.store(path, "session-1")
-    whole = b"".join(one.payload for one in records(spool) if one.kind is Kind.ARTIFACT)
+    whole = b"".join(one.payload for one in records(spool) if one.kind is RecordKind.ARTIFACT)
     assert whole == b'{"text":"it is [redacted]"}\n' + b"x" * 200_000 + b" [redacted] \xff\n"
     assert saved(spool, said) == ["session-1"]
 
 
-async def test_unchanged_session_is_stored_once(kept: Sessions, spool: Spool, said: Any, tmp_path: Path) -> None:
+async def test_unchanged_session_is_stored_once(kept: SessionStore, spool: Spool, said: Any, tmp_path: Path) -> None:
     """A turn that added nothing stores nothing; one that did stores the whole."""
     path = tmp_path / "home" / "session.jsonl"
     for content in ("one", "one", "one two"):
@@ -68,7 +68,7 @@ async def test_unchanged_session_is_stored_once(kept: Sessions, spool: Spool, sa
     ],
 )
 async def test_session_outside_the_permitted_folders_is_refused(
-    kept: Sessions, spool: Spool, said: Any, tmp_path: Path, name: str
+    kept: SessionStore, spool: Spool, said: Any, tmp_path: Path, name: str
 ) -> None:
     """A session file of the worker or the host, a folder and a pipe are reported and not stored; nothing blocks."""
     for secret in (tmp_path / "outside", tmp_path / "state" / "joiner.creds", tmp_path / "state" / "spool" / "1"):
@@ -82,17 +82,17 @@ async def test_session_outside_the_permitted_folders_is_refused(
 
 
 async def test_oversized_session_is_reported(
-    kept: Sessions, spool: Spool, said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: SessionStore, spool: Spool, said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No part of the session is stored."""
-    monkeypatch.setattr(sessions, "_LARGEST", 1000)
+    monkeypatch.setattr(session_store, "_LARGEST", 1000)
     (tmp_path / "work" / "session").write_text("x" * 2000)
     await kept.store(tmp_path / "work" / "session", "session-1")
     assert "larger than 1000 bytes" in said(spool)[0].data.error
 
 
 async def test_disk_without_space_for_a_copy_is_reported(
-    kept: Sessions, spool: Spool, said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: SessionStore, spool: Spool, said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error at the last write is reported too, and the agent continues."""
     path = tmp_path / "work" / "session.jsonl"

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from sandherd_worker.diffs import MAX_DIFF_BYTES
+from sandherd_worker.file_diffs import MAX_DIFF_BYTES
 from sandherd_worker.redaction import Redactor
-from sandherd_worker.text import valid_text
-from sandherd_worker.tree import FileChange, WorkTree
+from sandherd_worker.storable_text import valid_text
+from sandherd_worker.work_tree import FileChange, WorkTree
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_edits_of_a_shell_are_reported_by_kind(work: Path) -> None:
 def test_file_rewritten_within_one_tick_is_reported(work: Path, monkeypatch: Any) -> None:
     """Size and timestamps are equal: only its content differs, and it is compared."""
     stamp = struct.pack("<qqQq", time.time_ns(), 2, 1, time.time_ns() + 10**12)
-    monkeypatch.setattr("sandherd_worker.tree.signature_of", lambda _entry: stamp)
+    monkeypatch.setattr("sandherd_worker.work_tree.signature_of", lambda _entry: stamp)
     (work / "a").write_text("1\n")
     tree = started(work)
     for text in ("2\n", "3\n"):
@@ -150,7 +150,7 @@ def test_ignored_file_is_not_reported(work: Path) -> None:
 
 def test_earlier_contents_are_bounded(work: Path, monkeypatch: Any) -> None:
     """Beyond the bound a change is still reported, with the reason why its lines are not."""
-    monkeypatch.setattr("sandherd_worker.tree._MAX_CONTENT_BYTES", 10)
+    monkeypatch.setattr("sandherd_worker.work_tree._MAX_CONTENT_BYTES", 10)
     (work / "a").write_text("0123456789abc\n")
     tree = started(work)
     (work / "a").write_text("changed it\n")
@@ -229,7 +229,7 @@ def test_unreadable_file_is_not_reported_as_deleted(work: Path, monkeypatch: Any
     assert changes(tree) == []
     monkeypatch.undo()
     (work / "secret").write_text("s\n")
-    monkeypatch.setattr("sandherd_worker.tree.content_of", lambda _path, _signature: None)
+    monkeypatch.setattr("sandherd_worker.work_tree.content_of", lambda _path, _signature: None)
     assert [(one.path, one.kind, one.change.note) for one in tree.changes()] == [
         ("secret", "created", "not read: 2 bytes")
     ]
@@ -270,7 +270,7 @@ def test_many_files_are_reported_without_holding_all(work: Path) -> None:
 
 def test_files_beyond_the_limit_are_not_watched(work: Path, monkeypatch: Any) -> None:
     """The tree knows that there are more."""
-    monkeypatch.setattr("sandherd_worker.tree.MAX_FILES", 2)
+    monkeypatch.setattr("sandherd_worker.work_tree.MAX_FILES", 2)
     for name in "abc":
         (work / name).write_text(name)
     tree = started(work)

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from sandherd.bus.connection import Bus, LeaderlessError, StreamFullError
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_file import Kind, Record
+from sandherd_worker.spool_file import RecordKind, SpoolRecord
 from sandherd_worker.uplink import Uplink
 from tests.patience import PATIENCE
 
@@ -85,13 +85,13 @@ async def test_records_stored_behind_a_refused_one_are_not_republished(tmp_path:
 
 async def send(uplink: Uplink, spool: Spool, bus: Bus, names: list[str]) -> None:
     """Publish one record alone, then the others, in a window."""
-    await spool.append(Record(Kind.EVENT, "subject", names[0], b"x", 1))
+    await spool.append(SpoolRecord(RecordKind.EVENT, "subject", names[0], b"x", 1))
     sending = asyncio.create_task(uplink.run(bus))
     try:
         async with asyncio.timeout(PATIENCE):
             await spool.until(lambda: spool.depth == 0)  # from here on it sends in a window
             for name in names[1:]:
-                await spool.append(Record(Kind.EVENT, "subject", name, b"x", 1))
+                await spool.append(SpoolRecord(RecordKind.EVENT, "subject", name, b"x", 1))
             await spool.until(lambda: spool.depth == 0)
     finally:
         sending.cancel()

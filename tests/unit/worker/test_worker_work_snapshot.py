@@ -11,11 +11,11 @@ import pytest
 from sandherd.archives.writer import ArchiveSummary, pack
 from sandherd_worker import work_snapshot
 from sandherd_worker.emitter import Emitter
-from sandherd_worker.exits import StopRequest
+from sandherd_worker.worker_exit import StopRequest
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_file import Kind
-from sandherd_worker.work_snapshot import Transcript, WorkSaver, time_to_save
+from sandherd_worker.spool_file import RecordKind
+from sandherd_worker.work_snapshot import OutputTranscript, WorkSaver, time_to_save
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ async def test_chunks_precede_the_event_that_names_them(
     (tmp_path / "work/a").write_bytes(content)
     await keeping.save_work(lambda: False)
     kinds = [record.kind for record in records(spool)]
-    assert kinds == [Kind.ARTIFACT] * 3 + [Kind.EVENT]
+    assert kinds == [RecordKind.ARTIFACT] * 3 + [RecordKind.EVENT]
     reference = said(spool)[0].data.artifact
     archive = b"".join(record.payload for record in records(spool)[:3])
     assert (reference.size, reference.chunks) == (len(archive), 3)
@@ -106,13 +106,13 @@ async def test_unreadable_files_are_named_with_the_archive(
 def test_transcript_retains_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end is the same however the output came, also for a worker that finds it later."""
     monkeypatch.setattr(work_snapshot, "_LONGEST_TRANSCRIPT", 1000)
-    transcript = Transcript(tmp_path)
+    transcript = OutputTranscript(tmp_path)
     assert transcript.read() == b""
     whole = b""
     for number in range(500):
         piece = f"{number} ".encode() * (number % 7)
         whole += piece
         transcript.add(piece)
-        assert Transcript(tmp_path).read() == whole[-1000:]
+        assert OutputTranscript(tmp_path).read() == whole[-1000:]
     transcript.close()
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 3000

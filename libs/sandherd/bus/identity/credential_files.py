@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sandherd.bus.auth.account_names import Account, account_of
 from sandherd.bus.auth.inboxes import PEOPLE
-from sandherd.bus.auth.permissions import OF_ONE_PROJECT, SERVICES, Permissions, for_person, for_service
+from sandherd.bus.auth.permissions import OF_ONE_PROJECT, SERVICES, Permissions, for_user, for_service
 from sandherd.bus.auth.setup_permissions import (
     LIFE,
     PROBING,
@@ -109,5 +109,5 @@ def _claims(path: Path) -> dict[str, Any]:
 def _required_permissions(text: str) -> Permissions:
     who = bearer(text)
     if who.principal in PEOPLE:
-        return for_person(who.principal, who.project, who.public_key)
+        return for_user(who.principal, who.project, who.public_key)
     return for_service(who.principal)

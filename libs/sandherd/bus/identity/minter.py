@@ -14,7 +14,7 @@ from sandherd.bus.auth.permissions import (
     OF_ONE_PROJECT,
     SERVICES,
     Permissions,
-    for_person,
+    for_user,
     for_service,
     safe_project,
 )
@@ -136,7 +136,7 @@ class Registrar:
             principal=role,
             project=safe_project(project or "") if role in OF_ONE_PROJECT else None,
             expires=None if life is None else int(self._clock().timestamp() + life),
-            permissions=for_person(role, project, key.public),
+            permissions=for_user(role, project, key.public),
         )
         return self._file(body, key, "people-signing")
 

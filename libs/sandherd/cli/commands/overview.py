@@ -44,9 +44,9 @@ def top(
     terminal, and as JSON, it is shown once.
     """
     from sandherd.cli.render.overview import show_overview
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
-    return talk(ctx, show_overview(output, once=once), project=project)
+    return run_with_herd(ctx, show_overview(output, once=once), project=project)
 
 
 def costs(
@@ -72,7 +72,7 @@ def costs(
     from sandherd.cli.parse.labels import cost_group, selector
     from sandherd.cli.parse.times import moment
     from sandherd.cli.render.overview import show_costs
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
     group, key = cost_group(by, [one.value for one in CostGroup])
     labels, start = selector(label or [], batch), moment(since, datetime.now(UTC))
@@ -82,4 +82,4 @@ def costs(
         show_costs(found, by, output)
         return 0
 
-    return talk(ctx, work, project=project)
+    return run_with_herd(ctx, work, project=project)

@@ -217,7 +217,7 @@ def run(  # noqa: PLR0913  # one parameter per option
     from sandherd.cli.parse.units import limits_of
     from sandherd.cli.parse.work_source import split
     from sandherd.cli.scheduled_task import RunCapture
-    from sandherd.cli.session import talk
+    from sandherd.cli.herd_session import run_with_herd
 
     repository = repository_source(
         repo,
@@ -285,7 +285,7 @@ def run(  # noqa: PLR0913  # one parameter per option
         named = {"repo PATH (name its URL)": local, "base, --ticket and others without --repo": default}
         return taken.take(task, limits, **others, **named)
     begins = _examined(repository) or work
-    return talk(
+    return run_with_herd(
         ctx,
         lambda herd: task_submission.run(
             herd, task, output, name=name, follow=follow, limits=limits, earlier=earlier, work=begins

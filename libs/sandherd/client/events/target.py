@@ -45,7 +45,7 @@ def entity_subjects(project: str, entity: str) -> str:
 
 
 @dataclass(frozen=True)
-class Target:
+class FollowTarget:
     """A task, with every sandbox it gets, or one sandbox."""
 
     project: str

@@ -10,8 +10,8 @@ from typing import Final
 
 from sandherd.client.errors import ServiceUnavailableError
 from sandherd.client.events.protocols import EntityStatus, HerdConnection
-from sandherd.client.events.target import Target
-from sandherd.contracts.requests import AskOutput, OutputChunk
+from sandherd.client.events.target import FollowTarget
+from sandherd.contracts.requests import GetOutput, OutputChunk
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.contracts.subjects import OUTPUT
 
@@ -33,7 +33,7 @@ class OutputReader:
     async def more(self) -> AsyncIterator[OutputChunk]:
         """The output stored since the last call."""
         while True:
-            page = await self._link.request(AskOutput(sandbox=self._sandbox, cursor=self._cursor, limit=PAGE))
+            page = await self._link.request(GetOutput(sandbox=self._sandbox, cursor=self._cursor, limit=PAGE))
             for chunk in page.chunks:
                 if chunk.stream_sequence > self._seen:
                     self._seen = chunk.stream_sequence
@@ -46,7 +46,7 @@ class OutputReader:
 class OutputFollower:
     """The output of a sandbox until it has ended. Waits for event-ingest while it is unavailable."""
 
-    def __init__(self, link: HerdConnection, target: Target) -> None:
+    def __init__(self, link: HerdConnection, target: FollowTarget) -> None:
         self._link = link
         self._target = target
         self._reader = OutputReader(link, target.entity)

@@ -22,7 +22,7 @@ from spawner.forges.forge_client import ForgeClient
 from spawner.forges.gitea_replies import WIP_PREFIX, BranchProtection, GiteaBranch, gitea_mergeability, is_draft
 from spawner.forges.github_replies import CombinedStatus, CommitStatus, IssueReply
 from spawner.forges.merge_refusals import REFUSALS, early_outcome, refused_merge
-from spawner.forges.own_section import with_section
+from spawner.forges.body_section import with_section
 from spawner.forges.plain_text import plain
 from spawner.forges.replies import (
     ForgeProject,

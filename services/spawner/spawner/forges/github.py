@@ -39,7 +39,7 @@ from spawner.forges.github_replies import (
     review_rule,
 )
 from spawner.forges.merge_refusals import REFUSALS, early_outcome, refused_merge
-from spawner.forges.own_section import with_section
+from spawner.forges.body_section import with_section
 from spawner.forges.plain_text import plain
 from spawner.forges.replies import ForgeProject, ForgePull, Review, chosen, named, reviews_of, same_text
 

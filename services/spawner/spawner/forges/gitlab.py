@@ -38,7 +38,7 @@ from spawner.forges.gitlab_replies import (
     merge_outcome,
     refused_request,
 )
-from spawner.forges.own_section import with_section
+from spawner.forges.body_section import with_section
 from spawner.forges.plain_text import plain
 from spawner.forges.replies import named, same_text, title_parts
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
-from spawner.repositories.record import BranchRecord
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.ssh_signatures import Sign, read_signing_key
 
 MAX_COMMITS: Final = 1000

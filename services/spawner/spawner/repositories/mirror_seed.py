@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
-from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.mirror import FETCH, Mirror
 
 _HEADS: Final = "refs/heads/"

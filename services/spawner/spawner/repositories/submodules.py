@@ -11,7 +11,7 @@ from typing import Final
 from sandherd.contracts.repositories import MAX_SUBMODULES, Submodule, Submodules
 from spawner.repositories import submodule_choice
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
-from spawner.repositories.hosts import RepositoryHosts
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.mirror import FETCH, Mirror
 
 REFS: Final = "refs/submodules/"

@@ -17,7 +17,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
-from sandherd.contracts.delivery import ApprovalAnswer, InboxMessage
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.tools import AgentApprovalRequested, AgentApprovalWithdrawn
 from sandherd.contracts.harnesses import HERD_SERVER, Approvals, Verdict

@@ -13,13 +13,13 @@ import spawner.main
 from sandherd.bus.connection import Bus
 from sandherd.bus.identity.revocation import Revoker
 from sandherd.bus.lease import Lease, LeaseLostError
-from sandherd.contracts.requests import AskCredential, CredentialGrant, Profile, Prune
+from sandherd.contracts.requests import GetCredential, CredentialGrant, Profile, Prune
 from sandherd.service.service import IncomingRequest, Service
 from sandherd.settings import Settings
 from spawner.parts import SpawnerOptions
-from spawner.pool.decisions import kinds
+from spawner.pool.pool_decisions import kinds
 from spawner.pool.filler import Filler
-from spawner.records.record import StoreUnavailableError
+from spawner.records.base_record import StoreUnavailableError
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.gauges import SpawnerGauges
 from spawner.sandboxes.quarantine import Quarantine
@@ -156,9 +156,9 @@ class Instance:
         await self._spawner.sweeper.sweep(SETTINGS.keep_ended)
         await self._spawner.filler.fill(_PATIENCE)
 
-    async def grant(self, asked: IncomingRequest[AskCredential]) -> CredentialGrant:
+    async def grant(self, asked: IncomingRequest[GetCredential]) -> CredentialGrant:
         """Answer a worker."""
-        return cast("CredentialGrant", await self.parts.answers[AskCredential](asked))
+        return cast("CredentialGrant", await self.parts.answers[GetCredential](asked))
 
     async def prune(self) -> None:
         """Answer an operator who wants all orphans removed, now."""

@@ -14,10 +14,10 @@ from sandherd.contracts.states import (
     SandboxState,
     TaskState,
 )
-from spawner.pool.record import WarmRecord
-from spawner.records.record import Record
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks.record import TaskRecord
+from spawner.pool.warm_record import WarmRecord
+from spawner.records.base_record import Record
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks.task_record import TaskRecord
 
 
 class BrokenRuleError(AssertionError):

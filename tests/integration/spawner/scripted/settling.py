@@ -6,9 +6,9 @@ from typing import Final
 from sandherd.contracts.commands import SubmitTask
 from sandherd.contracts.failures import is_transient
 from sandherd.contracts.states import SANDBOX_ENDING, TASK_ENDED, SandboxState, TaskState
-from spawner.pool.record import WarmState
-from spawner.sandboxes.record import SandboxRecord
-from spawner.tasks.record import TaskRecord
+from spawner.pool.warm_record import WarmState
+from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.tasks.task_record import TaskRecord
 from tests.integration.spawner.scripted.gate import Fate
 from tests.integration.spawner.scripted.instance import WARM, Instance
 from tests.integration.spawner.scripted.runtime import Box, Doing, Provider

@@ -9,7 +9,7 @@ from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentShutdown, AgentStarted
 from sandherd.contracts.names import derived_uuid
-from sandherd.contracts.requests import AskCredential
+from sandherd.contracts.requests import GetCredential
 from sandherd.service.service import IncomingRequest
 from tests.integration.spawner.scripted.runtime import Box, Doing
 
@@ -42,7 +42,7 @@ class Workers:
         if plan is None or not box.alive or box.paused or box.doing not in {Doing.JOINING, Doing.RECOVERING}:
             return
         asked: IncomingRequest[Any] = IncomingRequest(
-            AskCredential(public_key=Key.new(KeyKind.USER).public, fence=plan.fence),
+            GetCredential(public_key=Key.new(KeyKind.USER).public, fence=plan.fence),
             {"project": plan.project, "sandbox": plan.sandbox},
         )
         try:

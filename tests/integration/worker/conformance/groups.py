@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from spawner.runtimes.cgroups import Groups
-from spawner.runtimes.limits import GroupLimits
+from spawner.runtimes.cgroups import ControlGroups
+from spawner.runtimes.kernel_limits import GroupLimits
 
 AMPLE: Final = 8 << 30
 PROCESSES: Final = 4096
@@ -17,7 +17,7 @@ PROCESSES: Final = 4096
 class Group:
     """The groups of one sandbox, with limits that nobody feels."""
 
-    groups: Groups
+    groups: ControlGroups
     sandbox: str
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 import pytest
 
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.integration.worker.conformance.acts import Run
 from tests.integration.worker.conformance.adapters import Adapter
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sandherd.bus.connection import Bus
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.integration.worker.conformance.acts import Hear, Recall, Run, Say
 from tests.integration.worker.conformance.adapters import Adapter
 

@@ -8,7 +8,7 @@ import pytest
 from sandherd.bus.connection import NoResponderError, RequestTimeoutError
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import WorkerExec
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.integration.worker.conformance.acts import Run, Say
 from tests.integration.worker.conformance.adapters import Adapter
 from tests.integration.worker.conformance.groups import Group

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from sandherd.contracts.names import new_name
 from sandherd.contracts.resume import Resume
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.integration.worker.conformance.acts import Edit, Recall, Run, Say
 from tests.integration.worker.conformance.adapters import Adapter
 

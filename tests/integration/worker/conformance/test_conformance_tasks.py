@@ -6,7 +6,7 @@ import pytest
 
 from sandherd.contracts.harnesses import HARNESSES
 from sandherd.contracts.subjects import ARTIFACT
-from sandherd_worker.exits import ExitCode
+from sandherd_worker.worker_exit import ExitCode
 from tests.integration.worker.conformance.acts import Edit, Run, Say
 from tests.integration.worker.conformance.adapters import KINDS, Adapter
 

@@ -1,0 +1,249 @@
+"""Opens the process runtime: detects once what this host supports, and logs it."""
+
+import asyncio
+import hashlib
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field, replace
+from importlib.util import MAGIC_NUMBER, cache_from_source
+from pathlib import Path
+from typing import Final, Literal, Self
+
+from sandherd.private_files import make_directory
+from sandherd.settings import Settings
+from sandherd.telemetry import logs
+from spawner.runtimes import bubblewrap, cgroups, network, network_probe, user_namespace
+from spawner.runtimes import isolation_gaps as gaps
+from spawner.runtimes.contract import NOT_ENFORCED, Capabilities, Isolation, RuntimeFailedError, RuntimeFault
+from spawner.runtimes.disk_sizes import megabytes_for
+from spawner.runtimes.isolation import IsolationLaunch, SandboxNeeds, detect_isolation, refusal
+from spawner.runtimes.layout import Layout, SandboxDirectory
+from spawner.runtimes.plugin_packages import plugin_packages, search_path
+from spawner.runtimes.process import ProcessRuntime
+from spawner.runtimes.sandbox_users import SandboxUsers, refuses_owners
+
+WORKER: Final = (sys.executable, "-P", "-m", "sandherd_worker.main")
+"""`-P`: the current directory is the work tree, and its files must not shadow the worker's modules."""
+_PACKAGES: Final = ("sandherd", "sandherd_worker", "sandherd_drivers")
+FIRST_UID, UIDS = 1_879_048_192, 65_536
+_COMPILE_SECONDS, _UINT32 = 60.0, 0xFFFFFFFF
+_log: Final = logs.get("runtime.process")
+
+
+@dataclass(frozen=True)
+class ProcessRuntimeOptions:
+    """Options of the process runtime. `hidden`: paths that no sandbox may see, even below a visible directory."""
+
+    root: Path
+    quarantine: Path
+    hidden: tuple[Path, ...] = ()
+    isolation: Literal["auto", "bubblewrap", "weak", "none"] = "auto"
+    uids: tuple[int, int] = (FIRST_UID, UIDS)
+    """The first host uid for sandboxes, and the number of uids; used if the spawner is root."""
+    worker: tuple[str, ...] = WORKER
+    packages: tuple[str, ...] = _PACKAGES
+    plugins: tuple[str, ...] = ()
+    """Packages of harness plugins: visible in sandboxes like `packages`, though no sandbox needs them to start."""
+    use_groups: bool = True
+    toolchains: Path | None = None
+    networks: network.Networks = field(default_factory=network.Networks)
+    disk_megabytes: int | None = 0
+    """The size of a sandbox's file system in MiB; 0: its disk is not limited; None: by the size of the host's."""
+    starts: bool = True
+    """Whether sandboxes will be started. If not, no trial sandbox is started and nothing is compiled."""
+
+    @classmethod
+    def of(cls, settings: Settings, worker: tuple[str, ...] = WORKER, *, starts: bool = True) -> Self:
+        """Options from the settings: the same in the process that starts sandboxes and in one that ends them."""
+        home = settings.home.resolve()
+        return cls(
+            root=home / "sandboxes",
+            quarantine=home / "kept",
+            hidden=(home,),
+            isolation=settings.isolation,
+            uids=(settings.sandbox_uid_first, settings.sandbox_uid_count),
+            worker=worker,
+            plugins=plugin_packages(),
+            toolchains=settings.toolchain_dir,
+            networks=network.Networks.of(settings),
+            disk_megabytes=settings.sandbox_disk_mb,
+            starts=starts,
+        )
+
+
+async def open_runtime(options: ProcessRuntimeOptions) -> ProcessRuntime:
+    """Open the runtime. Raises `RuntimeFailedError` if this host does not support the required `isolation`."""
+    make_directory(options.root)
+    groups = cgroups.find(_group_name(options.root)) if options.use_groups else cgroups.ControlGroups(None, None, 1)
+    isolated, _ = await asyncio.gather(asyncio.to_thread(_isolating, options), asyncio.to_thread(_compile, options))
+    launch = isolated.launch
+    layout = await asyncio.to_thread(_layout, options)
+    runtime = ProcessRuntime(
+        layout=layout,
+        worker=options.worker,
+        launch=launch,
+        groups=groups,
+        capabilities=Capabilities(
+            isolation=Isolation.BUBBLEWRAP if launch else Isolation.NONE,
+            memory="cgroup" if groups.memory else "rlimit",
+            processes=_process_limit(launch, groups),
+            cores="cgroup" if groups.cpu else NOT_ENFORCED,
+            disk="file system" if layout.disk_megabytes else NOT_ENFORCED,
+            can_pause=True,
+            ports=True,
+            can_prepare=True,
+            mounts_repository=True,
+            gaps=isolated.gaps,
+            network=options.networks.mode if launch else "host",
+            host_uid=gaps.host_uid(launch),
+        ),
+        toolchains=options.toolchains,
+        refusal=isolated.refusal,
+        networks=options.networks,
+        search_path=search_path(options.plugins, os.environ.get("PYTHONPATH", "")),
+    )
+    _check_network(runtime, isolated.unconnected)
+    can = runtime.capabilities
+    _log.info("process runtime enabled", isolation=can.isolation, memory=can.memory, processes=can.processes)
+    return runtime
+
+
+def _check_network(runtime: ProcessRuntime, reason: str | None) -> None:
+    """Refuse to start sandboxes if they can't have their own network; report a gap if they share the host's."""
+    if reason:
+        _log.error("sandbox network unavailable, refusing to start sandboxes", reason=reason)
+        runtime.refusal = reason
+    shared = "host" in runtime.networks.modes or not runtime.launch
+    found = [reason] if reason else [network_probe.SHARED] if shared else []
+    runtime.capabilities = replace(runtime.capabilities, gaps=(*runtime.capabilities.gaps, *found))
+
+
+def _layout(options: ProcessRuntimeOptions) -> Layout:
+    """The layout of this runtime: existing file systems are mounted, and new ones are enabled if this host can."""
+    layout = Layout(options.root, options.quarantine, megabytes_for(options.disk_megabytes, options.root))
+    if layout.disk_megabytes and (reason := layout.disks.try_out()):
+        _log.warning("sandbox disk usage is not limited", reason=reason)
+        layout = Layout(options.root, options.quarantine)
+    layout.disks.reattach(layout.folders)
+    return layout
+
+
+@dataclass(frozen=True)
+class _Isolated:
+    """How the sandboxes of a runtime are isolated. `refusal`: why no sandbox may be started."""
+
+    launch: IsolationLaunch | None = None
+    gaps: tuple[str, ...] = ()
+    refusal: str | None = None
+    unconnected: str | None = None
+    """Why sandboxes can't have their own network."""
+
+
+def _isolating(options: ProcessRuntimeOptions) -> _Isolated:
+    if options.isolation == "none":
+        _log.warning("sandboxes are not isolated from the host: SANDHERD_ISOLATION=none")
+        return _Isolated()
+    users, unused = _users(options)
+    found = _try(options, users)
+    if users and users.of_user and (reason := found.refusal or found.unconnected):
+        found, users, unused = _without_subordinate(options, users, reason)
+    if found.launch:
+        return replace(found, gaps=gaps.of(found.launch, unused))
+    reason = _isolation_problem(found.refusal)
+    if options.isolation == "bubblewrap":
+        raise RuntimeFailedError(RuntimeFault.REFUSED, f"SANDHERD_ISOLATION=bubblewrap, but {reason}")
+    if options.isolation == "auto":
+        _log.error("sandbox isolation unavailable, refusing to start sandboxes", reason=found.refusal)
+        return _Isolated(refusal=reason, gaps=(reason,))
+    weak = _try(options, None) if users else _Isolated()
+    gaps_found = gaps.of(weak.launch, unused) if weak.launch else (gaps.NOTHING,)
+    return replace(weak, refusal=None, gaps=(f"SANDHERD_ISOLATION=weak: {found.refusal}", *gaps_found))
+
+
+def _users(options: ProcessRuntimeOptions) -> tuple[SandboxUsers | None, str]:
+    """The host uids for sandboxes, or why the spawner's user has none."""
+    if os.getuid() == 0:
+        return SandboxUsers(*options.uids), ""
+    found = user_namespace.current()
+    if found.users is None or found.joined:
+        return found.users, found.reason
+    reason = refuses_owners(options.root.parent, found.users)
+    return (None, reason) if reason else (found.users, "")
+
+
+def _without_subordinate(
+    options: ProcessRuntimeOptions, users: SandboxUsers, reason: str
+) -> tuple[_Isolated, SandboxUsers | None, str]:
+    """Try again with and without them; go without if only that works and no running sandbox has a subordinate uid."""
+    again, shared = _try(options, users), _try(options, None)
+    works = not (again.refusal or again.unconnected)
+    if works or user_namespace.current().joined or shared.refusal or shared.unconnected:
+        return again, users, reason
+    _log.warning("subordinate uids not used", reason=reason)
+    return shared, None, reason
+
+
+def _try(options: ProcessRuntimeOptions, users: SandboxUsers | None) -> _Isolated:
+    """Start one trial sandbox that does nothing, with its own network if any sandbox will have one, else without."""
+    wanted = SandboxNeeds(
+        Path(options.worker[0]), options.packages, options.hidden, options.toolchains, users, options.plugins
+    )
+    launch, reason = detect_isolation(wanted)
+    if launch is None or not options.starts:
+        return _Isolated(launch, refusal=reason)
+    unconnected = None
+    if options.networks.modes - {"host"}:
+        unconnected = network_probe.refusal(launch, options.networks, wanted.trial)
+        if unconnected is None:
+            return _Isolated(launch)
+    with tempfile.TemporaryDirectory(prefix="sandherd-") as folder:
+        reason = refusal(launch, SandboxDirectory(Path(folder, "sbx-trial")), wanted.trial)
+    return _Isolated(refusal=reason) if reason else _Isolated(launch, unconnected=unconnected)
+
+
+def _isolation_problem(reason: str | None) -> str:
+    return (
+        f"this host can't isolate sandboxes: {reason}. Allow user namespaces and seccomp, or use another "
+        "runtime; SANDHERD_ISOLATION=weak starts them anyway, with a warning each time"
+    )
+
+
+def _process_limit(launch: IsolationLaunch | None, groups: cgroups.ControlGroups) -> str:
+    if groups.pids:
+        return "cgroup"
+    # RLIMIT_NPROC does not apply to the host's root; without a user namespace it counts all processes of the user.
+    return "rlimit" if launch and (launch.users or os.getuid() != 0) else "none"
+
+
+def _group_name(root: Path) -> str:
+    """A name unique to this runtime on the host, and stable across restarts, so that it finds its old groups."""
+    return f"sandherd-{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]}"
+
+
+def _compile(options: ProcessRuntimeOptions) -> None:
+    """Compile the worker's modules once: they are read-only in a sandbox, which would compile them at each start."""
+    folders = [folder for name in (*options.packages, *options.plugins) for folder in bubblewrap.folders_of(name)]
+    if not options.starts or (options.worker[0] == sys.executable and all(map(_is_compiled, folders))):
+        return
+    command = [options.worker[0], "-P", "-m", "compileall", "-q", *map(str, folders)]
+    try:
+        subprocess.run(command, capture_output=True, timeout=_COMPILE_SECONDS, check=True, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.SubprocessError) as error:
+        _log.info("worker modules not compiled, sandboxes start more slowly", error=str(error))
+
+
+def _is_compiled(folder: Path) -> bool:
+    """Whether each module has bytecode of this Python and of its current source (PEP 552: magic, 0, time, size)."""
+    for source in folder.rglob("*.py"):
+        stat = source.stat()
+        header = MAGIC_NUMBER + struct.pack("<III", 0, int(stat.st_mtime) & _UINT32, stat.st_size & _UINT32)
+        try:
+            with Path(cache_from_source(source)).open("rb") as cached:
+                if cached.read(len(header)) != header:
+                    return False
+        except OSError:
+            return False
+    return True
