@@ -102,7 +102,7 @@ def make_vocabulary() -> list[str]:
 
 
 def said_events(vocabulary: list[str], count: int) -> Iterator[Said]:
-    """So many events of all sandboxes in turn."""
+    """`count` events, of all sandboxes in turn."""
     draw = random.Random(count)
 
     def text(size: int) -> str:

@@ -50,7 +50,7 @@ DAYS: Final = 10
 SAMPLES: Final = 100
 TEMPLATES: Final = 2000
 UNINDEXED: Final = 20_000
-"""How many of today's events are in no segment: so many may be, at 100 events/s, before the next one is created."""
+"""How many of today's events are in no segment: the maximum at 100 events/s, before the next one is created."""
 STORED_AFTERWARDS: Final = 100_000
 INGEST_RUNS: Final = 5
 _COPIED: Final = 5000

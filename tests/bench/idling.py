@@ -1,7 +1,7 @@
 """What a stack takes that has nothing to do: memory and processor of each part, and of each sandbox without a task.
 
 Beside it is the bare minimum of the same: a Python program that is connected to the broker and waits. The spawner is
-measured once more with a real Docker Engine, when it has brought its worker to an image and ended the sandbox: it has
+measured again with a real Docker Engine, when it has brought its worker to an image and ended the sandbox: it has
 more loaded then, and nothing to do again.
 """
 
@@ -40,7 +40,7 @@ asyncio.run(main())
 
 
 async def measure(recorder: Recorder) -> None:
-    """Of every process that the stack has started, and of the mean of some sandboxes in which nobody works."""
+    """Of every process that the stack has started, and of the mean of some sandboxes without an agent that works."""
     async with stack() as (herd, home), bare(home) as program:
         parts = processes(home) | {"bare": [program]}
         await asyncio.sleep(_SETTLE)  # until a start is over with

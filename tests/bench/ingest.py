@@ -1,6 +1,6 @@
 """From published to committed, beside one INSERT for each POST and beside Postgres alone: same rows, same machine.
 
-Each side has a database of its own on one durable Postgres, its program in a process of its own, and whoever says the
+Each side has a database of its own on one durable Postgres, its program in a process of its own, the publisher of the
 events in another. Rates are of the whole way: ours from the first publish to the moment at which the broker has
 everything acknowledged by event-ingest; the baseline's from the first post to the last commit.
 """
@@ -127,7 +127,7 @@ class Bench:
             await self._publish(make_events(len(SANDBOXES) * 40), 0)  # so that both sides are warm
             await _all_acknowledged(bus)
             first, spent = await _count(url), _cpu(process)
-            async with asyncio.TaskGroup() as group:  # if nobody speaks, nothing is waited for
+            async with asyncio.TaskGroup() as group:  # without a publisher there is nothing to wait for
                 said = group.create_task(self._publish(make_events(count, first=41), rate))
                 await _until_stored(url, first + count)
                 ended = await _all_acknowledged(bus)

@@ -26,7 +26,7 @@ class Said:
 
 
 def make_events(count: int, first: int = 1) -> list[Said]:
-    """So many events of all sandboxes in turn, numbered from `first` in each."""
+    """`count` events, of all sandboxes in turn, numbered from `first` in each."""
     return [_said(place, first) for place in range(count)]
 
 

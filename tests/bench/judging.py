@@ -78,7 +78,7 @@ def _read(documents: list[tuple[str, bytes]]) -> list[ObservedEvent]:
 
 
 def _judge(herd: Herd, seen: ObservedEvent) -> None:
-    """Fold an event, and judge what it has changed, as the monitor does when it reads it."""
+    """Fold an event, and evaluate what it has changed, as the monitor does when it reads it."""
     before = herd.live.get((seen.project, seen.entity))
     state = herd.fold(seen)
     if state is not None:
@@ -115,7 +115,7 @@ def _bytes(documents: list[tuple[str, bytes]]) -> int:
 
 
 async def measure(recorder: Recorder) -> None:
-    """CPU to read, fold and judge beside reading only; the same with many sandboxes beside few; memory of a sandbox.
+    """CPU to read, fold and evaluate beside reading only; the same with many sandboxes beside few; memory of a sandbox.
 
     `monitor.fold` has no broker: decoding, folding and judging beside decoding only.
     """

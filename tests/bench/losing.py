@@ -1,6 +1,6 @@
-"""How long nothing can be said when the server that leads EVENTS is killed, beside how long nobody leads it.
+"""How long nothing can be published when the leader of EVENTS is killed, beside how long it has no leader.
 
-Ours: events that are said one after the other until the broker has each, as every service says them. Theirs: a bare
+Ours: events that are published one after the other until each is acknowledged, as services do. Theirs: a bare
 client that tries every 10 ms, which finds the moment at which the servers have elected another leader: 4 to 9 s after
 the last word of the one that was killed, as they see fit. Both are connected to a server that lives on.
 """
@@ -44,7 +44,7 @@ async def _lose(broker: Broker, number: int) -> tuple[float, float]:
     other = next(server for server in broker.servers if server is not leader)
     async with AsyncExitStack() as stack:
         mine, bare = [await stack.enter_async_context(_connected(broker, other)) for _ in range(2)]
-        # Said before, so that both are known to be heard.
+        # Published before, so that both are known to be received.
         await mine.publish_stored(_SUBJECT, b"{}", msg_id=f"before-{number}")
         begun = time.monotonic()
         await leader.kill()

@@ -1,6 +1,6 @@
 """How many tasks a second go through the queue, with a runtime that does nothing.
 
-Ours: commands taken, records written, turns given, sandboxes led from their request to their end, all events said; a
+Ours: commands taken, records written, turns given, sandboxes led from request to end, all events published; a
 runtime whose sandboxes say at once that they have started and are done. The baseline: the same commands, published and
 read back from their stream by the same consumer, and nothing done. One broker, one process, one after the other.
 """

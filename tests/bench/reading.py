@@ -1,4 +1,4 @@
-"""How many stored events one process of the monitor reads from a real broker, folds and judges, beside reading only.
+"""How many stored events one process of the monitor reads from a real broker, folds and evaluates, beside reading only.
 
 By the processor's own clock, without the broker's share. Reading is what the monitor does: batches of the stream, each
 event decoded where a fact or a rule needs it.
@@ -24,7 +24,7 @@ _FLUSHED_EVERY: Final = 500
 
 
 async def measure(recorder: Recorder, documents: Sequence[tuple[str, bytes]], new_judge: Callable[[], Judge]) -> None:
-    """`monitor.rate`: events per second of a processor, with a judge of its own in each run, beside none."""
+    """`monitor.rate`: events per second of a processor, with an evaluation of its own in each run, beside none."""
     async with AsyncExitStack() as stack:
         broker = Broker(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reading-"))))
         stack.push_async_callback(broker.stop)

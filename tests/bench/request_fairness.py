@@ -35,7 +35,7 @@ SAMPLES: Final = 100
 
 
 async def measure(recorder: Recorder) -> None:
-    """The quiet project's latency during each flood; the baseline is its latency while nobody else asks."""
+    """The quiet project's latency during each flood; the baseline is its latency without other requests."""
     async with Bench.open() as bench, asked(bench) as ask:
         for name, (request, count) in FLOODS.items():
             for _ in recorder.each(f"requests.beside_{name}"):

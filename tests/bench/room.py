@@ -1,4 +1,4 @@
-"""The room that an event takes on disk: in Postgres with its indexes, and in the stream, beside its document alone."""
+"""The disk space that an event takes: in Postgres with its indexes, and in the stream, beside its document alone."""
 
 import asyncpg
 

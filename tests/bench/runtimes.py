@@ -182,7 +182,7 @@ def _plan() -> SandboxPlan:
 
 async def _up(path: Path) -> None:
     while not path.exists():
-        await asyncio.sleep(0.001)  # another process: nothing here is told of it
+        await asyncio.sleep(0.001)  # another process: it sends no notification
 
 
 async def _sandbox(runtime: ProcessRuntime) -> float:

@@ -1,7 +1,7 @@
 """What one scheduling decision costs, with few tasks that wait and with many: the queue alone, without a broker.
 
-A decision is all that the queue does when a sandbox has ended: it is told so, says what the scheduler asks at every
-tick and whose turn it is, is told of that task and its new sandbox, and of a task that is submitted in its place, so
+A decision is all that the queue does when a sandbox has ended: it is notified, replies to the scheduler at every
+tick and whose turn it is, is notified of that task and its new sandbox, and of a task that replaces it, so
 that as many wait as before.
 """
 

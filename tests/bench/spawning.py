@@ -2,7 +2,7 @@
 
 Ours: a client's durable command, the scheduler, the records, a sandbox of its own with its isolation, the credential.
 By hand: the same worker program as a plain process, with a desk that gives it its credential at once. Both end when
-the client is told `agent.started`, on one clock. Counts are bounded.
+the client receives `agent.started`, on one clock. Counts are bounded.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """How long it takes from `submit` to `agent.started` on a whole stack: with an empty queue, a long one, a warm pool.
 
-The long queue is a thousand tasks of another project that wait for room; what is measured is what they cost others.
+The long queue is a thousand tasks of another project that wait for capacity; what is measured is what they cost others.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ SETTINGS: Final = {
     "SANDHERD_PROJECT_LIMITS": f"{{{CROWD}: 0}}",
     "SANDHERD_PROFILES": f"{{{WARM}: {{warm: 2}}}}",
 }
-"""What the stack is told: the crowd's tasks wait for ever, and two sandboxes of the profile are kept started."""
+"""The settings of the stack: the crowd's tasks wait for ever, and two sandboxes of the profile are kept started."""
 WITHIN: Final = 60.0
 _AT_MOST: Final = 200
 _AT_ONCE: Final = 100

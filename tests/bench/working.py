@@ -68,7 +68,7 @@ class Heard:
 
 @dataclass(frozen=True)
 class Bench:
-    """A broker, a desk, a connection that hears everything, and where sandboxes lie."""
+    """A broker, a desk, a connection that receives everything, and where sandboxes lie."""
 
     broker: Broker
     desk: Desk
@@ -107,7 +107,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 @asynccontextmanager
 async def hearing(reader: Bus, subject: str, count: int = 1) -> AsyncIterator["asyncio.Future[Heard]"]:
-    """So many messages on this subject."""
+    """`count` messages on this subject."""
     told: asyncio.Future[Heard] = asyncio.get_running_loop().create_future()
     moments: list[float] = []
 
@@ -180,7 +180,7 @@ async def _bare_events(at: Bench, document: bytes) -> float:
 
 
 async def measure_memory(at: Bench) -> tuple[dict[str, float], float]:
-    """MiB of a worker beside an agent in a driver that has said three hundred things, and of the bare program."""
+    """MiB of a worker beside an agent in a driver that has published three hundred events, and of the bare program."""
     sandbox = at.sandbox()
     _echo(sandbox, "\n".join(f"say {_CONTENT}" for _ in range(300)))
     waiting = event_subject(PROJECT, sandbox.name, "agent.waiting")

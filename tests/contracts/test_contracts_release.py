@@ -1,7 +1,7 @@
 """This version reads the last release's documents, and the last release reads this version's.
 
 Where a field that is not known is refused (commands, requests, what a worker is given), a field that was added since
-has to be left out as long as nobody sets it; elsewhere it may be there.
+has to be left out as long as it is not set; elsewhere it may be there.
 """
 
 import json

@@ -10,9 +10,9 @@ _HOP = frozenset({"connection", "transfer-encoding", "content-length", "host", "
 
 
 async def hand_on(request: web.Request, url: str, kept: Collection[str] = ()) -> web.Response:
-    """The answer of whoever listens there. What it keeps of the headers is not handed on, in small letters.
+    """The response of the server that listens there. What it keeps of the headers is not handed on, in small letters.
 
-    Raises `aiohttp.ClientError` or `OSError` where nobody does.
+    Raises `aiohttp.ClientError` or `OSError` where none does.
     """
     headers = {name: value for name, value in request.headers.items() if name.lower() not in {*_HOP, *kept}}
     wait = aiohttp.ClientTimeout(total=600)

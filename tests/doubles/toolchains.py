@@ -35,7 +35,7 @@ class Contents:
     """As `sandherd image build` puts it there. Without it, it is brought to each box."""
 
     def shown(self) -> list[str]:
-        """What bubblewrap is told, so that a box has all of it, the SDKs where its image's variable says."""
+        """Arguments for bubblewrap, so that a box has all of it, the SDKs where its image's variable says."""
         told = ["--ro-bind", str(self.worker), WORKER] if self.worker else []
         if self.toolchains:
             told += ["--ro-bind", str(self.toolchains), _PLACE, "--setenv", "SANDHERD_TOOLCHAINS", _PLACE]

@@ -20,7 +20,7 @@ Line = dict[str, Any]
 
 
 class DriverProcess:
-    """`python -m sandherd_drivers.<kind>`, or any module. `lines` is what it said, `output` what it printed."""
+    """`python -m sandherd_drivers.<kind>`, or any module. `lines` is what it emitted, `output` what it printed."""
 
     def __init__(
         self,
@@ -145,13 +145,13 @@ class DriverProcess:
         def found() -> list[Line]:
             return [line for line in self.said(type) if data.items() <= line.items()]
 
-        await self.until(lambda: len(found()) >= count, f"{type} {data or ''} was not said {count} times")
+        await self.until(lambda: len(found()) >= count, f"{type} {data or ''} was not emitted {count} times")
         return found()[count - 1]
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
-        """Wait until this holds; it is looked at whenever the driver has said or printed something, or has ended.
+        """Wait until this holds; it is looked at whenever the driver has emitted or printed something, or has ended.
 
-        And now and then, as what it writes to files is told by nothing.
+        And now and then, as what it writes to files is announced by nothing.
         """
         try:
             async with asyncio.timeout(PATIENCE):
@@ -165,11 +165,11 @@ class DriverProcess:
             raise AssertionError(f"{what}\n{self.told()}") from None
 
     def told(self) -> str:
-        """All that it said and printed, for people."""
+        """All that it emitted and printed, for users."""
         return "\n".join([*(json.dumps(line)[:400] for line in self.lines), "--- output", self.output])
 
     async def ended(self) -> int:
-        """Wait until it has ended and everything it said is heard; its exit status."""
+        """Wait until it has ended and everything it emitted is received; its exit status."""
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*self._readers)
             return await self.process.wait()

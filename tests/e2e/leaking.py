@@ -1,7 +1,7 @@
 """Says every secret that it has, in each form that programs write, on every way that leads out of a sandbox.
 
 Usage: python3 leaking.py. Its secrets are the variables whose names begin with `LEAK_`, and some that it has found by
-itself, which nobody knows but by their shapes.
+itself, which are known only by their format.
 """
 
 import base64

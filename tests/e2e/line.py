@@ -99,7 +99,7 @@ class Given:
     _seen: set[psutil.Process] = field(default_factory=set)
 
     async def events(self, *types: str) -> list[Event]:
-        """What was said of it until now, of these types."""
+        """What was published of it until now, of these types."""
         await all_stored(self.herd)
         return await self.stored(*types)
 
@@ -120,7 +120,7 @@ class Given:
             found[:] = [event for event in await self.stored(type) if data.items() <= event["data"].items()]
             return len(found) >= count
 
-        await self.until(stored, f"{type} {data or ''} was not said {count} times")
+        await self.until(stored, f"{type} {data or ''} was not published {count} times")
         return found[count - 1]
 
     async def until(self, condition: Callable[[], Any], what: str) -> None:
@@ -144,7 +144,7 @@ class Given:
         """Where it runs."""
         async with asyncio.timeout(PATIENCE):
             while True:
-                with suppress(HerdError):  # nobody knows it before the spawner has read it
+                with suppress(HerdError):  # it is unknown until the spawner has read it
                     if (sandbox := (await self.herd.task(self.task)).sandbox) is not None:
                         return sandbox
                 await asyncio.sleep(0.05)
@@ -154,7 +154,7 @@ class Given:
         return self.line.home / "sandboxes" / await self.sandbox() / "work"
 
     async def appears(self, name: str) -> Path:
-        """Wait for a file in its work tree; what runs in the sandbox then has to be gone when that is."""
+        """Wait for a file in its work tree; what runs in the sandbox then has to be removed when that is."""
         path = await self.work() / name
         await self.until(path.exists, f"{name} is not there")
         self._seen |= set(await self.processes())
@@ -193,7 +193,7 @@ class Given:
             return bool(shown)
 
         await self.event("agent.approval_requested", tool=tool)
-        await self.until(listed, f"nobody asks for {tool}")
+        await self.until(listed, f"no approval is requested for {tool}")
         return shown[0]
 
     async def gone(self) -> None:

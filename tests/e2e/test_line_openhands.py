@@ -31,7 +31,7 @@ async def model() -> AsyncIterator[OpenAIModel]:
 
 
 def openhands(model: OpenAIModel, *options: str) -> list[str]:
-    """What a user writes behind the task; the prices are those of a model that nobody has a list for."""
+    """What a user writes behind the task; the prices are those of a model without a price list."""
     env = {"LLM_BASE_URL": model.url, "LLM_NUM_RETRIES": "0"}
     env |= {"LLM_INPUT_COST_PER_TOKEN": "0.000002", "LLM_OUTPUT_COST_PER_TOKEN": "0.00001"}
     given = [word for name, value in env.items() for word in ("--env", f"{name}={value}")]

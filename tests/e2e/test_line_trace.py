@@ -63,7 +63,7 @@ def named(spans: list[Told], name: str) -> Told:
 
 async def told(collector: Collector, trace: str, *names: str) -> list[Told]:
     """The spans of the trace, once these are among them, and what each of them is within: that may come later."""
-    with suppress(TimeoutError):  # what is missing is said by who looks for it
+    with suppress(TimeoutError):  # the reader reports what is missing
         async with asyncio.timeout(PATIENCE):
             while not is_whole(collector.trace(trace), names):
                 await asyncio.sleep(0.05)

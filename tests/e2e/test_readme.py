@@ -56,7 +56,7 @@ def session(document: Path, goes_on: bool) -> str:
 
 
 def surroundings(home: Path) -> dict[str, str]:
-    """A reader's environment: without what an outer make tells an inner one."""
+    """A reader's environment: without what an outer make passes to an inner one."""
     return {name: value for name, value in os.environ.items() if not name.startswith("MAKE")} | {
         "SANDHERD_HOME": str(home)
     }

@@ -44,7 +44,7 @@ class Compose:
         return done.stdout
 
     def write_docker(self, folder: Path) -> Path:
-        """A `docker` that knows `compose` alone, for a shell that is told what people type."""
+        """A `docker` that knows `compose` alone, for a shell that gets what users type."""
         program = folder / "bin" / "docker"
         program.parent.mkdir(exist_ok=True)
         told = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in self.environ.items())

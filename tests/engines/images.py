@@ -49,7 +49,7 @@ def python_image() -> str:
 
 
 def docker(engine: Engine, *words: str, folder: Path | None = None) -> str:
-    """Docker's command on this engine; what it prints. Raises `RuntimeError` with what it said."""
+    """Docker's command on this engine; what it prints. Raises `RuntimeError` with its errors."""
     done = subprocess.run(
         [str(engine.command), *words],
         env={**os.environ, "DOCKER_HOST": engine.host, "DOCKER_BUILDKIT": "1"},

@@ -57,7 +57,7 @@ class Reader:
     async def until(self, ids: Sequence[str]) -> None:
         """Read until all of these were written."""
         assert self.process.stdout
-        # Once it has begun, less than what is not acknowledged needs to come again.
+        # Once it has begun, less than what is not acknowledged needs to be redelivered.
         async with asyncio.timeout(25 if self.lines else PATIENCE):
             while not {*ids} <= {line["id"] for line in self.lines}:
                 line = await self.process.stdout.readline()

@@ -47,7 +47,7 @@ def task(*lines: str) -> TaskSpec:
 
 
 async def waiting(herd: Herd, count: int = 1) -> list[ApprovalView]:
-    """What waits for an answer, once it is so many."""
+    """What waits for an answer, once they are that number."""
 
     async def look() -> list[ApprovalView] | None:
         found = (await herd.approvals(state=ApprovalState.PENDING)).approvals

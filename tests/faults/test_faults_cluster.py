@@ -2,9 +2,9 @@
 
 `make test` kills until the streams of events and of commands have lost their leaders, which one or two kills do. With
 SANDHERD_CLUSTER_KILLS it kills until each stream and each consumer has lost its leader once, which most often three
-kills do, and then so many further times; `make soak` gives it 12. How long things stood still is printed and not
+kills do, and then further times; `make soak` gives it 12. How long things stood still is printed and not
 judged: nearly all of it is the servers' own time for an election, 4 to 9 s after the last word of a leader that was
-killed, which nobody can set; see docs/operating.md.
+killed, which is not a setting; see docs/operating.md.
 """
 
 import asyncio

@@ -25,7 +25,7 @@ from tests.faults.conftest import Stack, eventually
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 EVENTS = 500
-"""The agent's output in each attempt if it is not killed; most of it only after it was told to continue."""
+"""The agent's output in each attempt if it is not killed; most of it only after its command to continue."""
 EARLY = 350
 """So much it says before that."""
 LATE = 450
@@ -144,7 +144,7 @@ async def restarts(stack: Stack) -> int:
 
 
 async def stored(stack: Stack) -> dict[tuple[str, str], list[Said]]:
-    """All that is in the database, by its source and of whom it speaks, in the order in which the broker took it."""
+    """All that is in the database, by its source and its subject, in the order in which the broker took it."""
     url = (await status(stack.home)).database_url
     connection = await asyncpg.connect(url)
     try:
@@ -171,7 +171,7 @@ async def ended(herd: Herd, task: str) -> TaskView:
 
 
 def check_attempt(said: list[Said], spooled: list[Said]) -> int:
-    """One attempt is whole and has one end; returns how much its agent has said."""
+    """One attempt is whole and has one end; returns how much its agent has published."""
     assert set(spooled) <= set(said)
     assert [event.type for event in said if event.type in ENDS] == ["agent.failed" if spooled else "agent.completed"]
     assert said[-1].type == "agent.shutdown"

@@ -41,7 +41,7 @@ MOMENTS = random.Random(200)
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
-# The kernel keeps the lock for as long as any process of the agent lives, whoever was killed: none may find it taken.
+# The kernel keeps the lock as long as any process of the agent lives, whichever was killed: none may find it taken.
 AGENT = f"""
 exec 9>>"$MARKS/$SANDHERD_TASK_ID"
 flock -n 9 || echo "$SANDHERD_SANDBOX_ID found another at work" >>"$MARKS/doubles"
@@ -244,7 +244,7 @@ async def _all_ended(person: Person) -> dict[str, TaskView] | None:
 
 
 async def _all_sandboxes_ended(person: Person) -> list[Any] | None:
-    """The sandboxes, likewise: each that events tell of."""
+    """The sandboxes, likewise: each that has events."""
     views = await _sandboxes(person)
     return views if len(views) >= _made(person) and all(view.state in SANDBOX_ENDED for view in views) else None
 

@@ -1,4 +1,4 @@
-"""A server that speaks Anthropic's Messages API and answers by a script: the model in tests of real agents."""
+"""A server with Anthropic's Messages API and answers by a script: the model in tests of real agents."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ class Request:
 
     @property
     def words(self) -> str:
-        """Everything that is said in the request's messages, as one text to look in."""
+        """All text of the request's messages, as one text to look in."""
         return json.dumps(self.body.get("messages", []), ensure_ascii=False)
 
     @property

@@ -1,4 +1,4 @@
-"""A server that speaks OpenAI's chat completions and answers by a script: the model in tests of real agents."""
+"""A server with OpenAI's chat completions and answers by a script: the model in tests of real agents."""
 
 import asyncio
 import json
@@ -37,12 +37,12 @@ class Request:
 
     @property
     def roles(self) -> list[str]:
-        """Who speaks in it, in order."""
+        """The roles in it, in order."""
         return [str(message.get("role")) for message in self.messages]
 
     @property
     def words(self) -> str:
-        """Everything that is said in the request's messages, as one text to look in."""
+        """All text of the request's messages, as one text to look in."""
         return json.dumps(self.messages, ensure_ascii=False)
 
     @property

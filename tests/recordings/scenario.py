@@ -136,7 +136,7 @@ class Refusal:
     seconds: float = 20
     """How long the user takes for an answer in the recording."""
     granted: bool = False
-    """Whether it is granted all the same, after that time."""
+    """Whether it is granted nevertheless, after that time."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -220,7 +220,7 @@ class Double:
 
     async def _pause(self, held: Held) -> None:
         while not held.machine.frozen():
-            held.machine.freeze(frozen=True)  # control groups of version 1 have to be told again where one was forking
+            held.machine.freeze(frozen=True)  # cgroups of version 1 have to be frozen again if one was forking
             await asyncio.sleep(0.01)
 
     async def _destroy(self, held: Held) -> None:

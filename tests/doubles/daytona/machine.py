@@ -28,7 +28,7 @@ _INSIDE = '"$@" & exec sleep infinity'
 
 
 class NoToolboxError(Exception):
-    """Nobody answers inside."""
+    """Nothing responds inside."""
 
 
 class RefusedError(Exception):

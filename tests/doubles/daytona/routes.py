@@ -71,7 +71,7 @@ def _faulty(double: "Double") -> Any:
         fault = next((fault for fault in double.faults if fault.hits(request)), None)
         try:
             if fault and fault.slow:
-                await asyncio.sleep(fault.slow)  # as late as the test has said
+                await asyncio.sleep(fault.slow)  # as late as the test has requested
             if fault and fault.error:
                 raise fault.error
             said = await handler(request)
@@ -158,7 +158,7 @@ class Plane:
 
 
 def preview(double: "Double") -> Handler:
-    """Daytona's proxy: it leads to whatever listens in a sandbox whoever shows the sandbox's token, and nobody else."""
+    """Daytona's proxy: it connects a caller with the sandbox's token, and no other, to what listens in the sandbox."""
 
     async def led(request: web.Request) -> web.StreamResponse:
         held, port = double.of(request.match_info["id"]), request.match_info["port"]

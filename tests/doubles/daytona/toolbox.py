@@ -22,7 +22,7 @@ watching: set[asyncio.Task[None]] = set()
 
 
 class RefusedError(Exception):
-    """Asked for in vain: a status, a code and a text, as the daemon writes them."""
+    """A refused request: a status, a code and a text, as the daemon writes them."""
 
 
 async def execute(asked: dict[str, Any]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class GitLabShapes:
         }
 
     def protected(self, rules: BranchRules) -> dict[str, Any]:
-        """A protected branch: nobody pushes, maintainers merge."""
+        """A protected branch: no one pushes, maintainers merge."""
         levels = {"push_access_levels": (0, "No one"), "merge_access_levels": (40, "Maintainers")}
         return {
             "id": 1,

@@ -50,14 +50,14 @@ class Api:
         self.silent = False
         """Whether commands are taken and never answered, not even a ping: as by a node that has gone."""
         self.refused_pods: ApiError | None = None
-        """What the controller of Sandboxes is told when it makes a pod."""
+        """The response to the controller of Sandboxes when it makes a pod."""
         self.no_kubelet = ""
-        """What is said of a command where the node's kubelet is down."""
+        """The response to a command where the node's kubelet is down."""
         self.faults: list[Fault] = []
         self.rules: list[Json] | None = RULES
         """What the spawner may do; None: whatever it likes."""
         self.telling = asyncio.Event()
-        """Set: watches are told what happens. Cleared: new ones are taken, and told nothing."""
+        """Set: watches receive what happens. Cleared: new ones are accepted, and receive nothing."""
         self.telling.set()
         self.marks = 0
         """How many bookmarks were sent."""

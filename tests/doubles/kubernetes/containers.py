@@ -105,7 +105,7 @@ class Container:
         """End everything in it."""
         self.signal(signal.SIGKILL)
         if not self._inner and self._process is not None and self._process.returncode is None:
-            self._process.kill()  # its first process is not known yet, and dies with this one
+            self._process.kill()  # its first process is not known yet, and ends with this one
 
     async def execute(self, command: list[str]) -> Process:
         """Run a command beside its first process."""

@@ -147,7 +147,7 @@ class Kubelet:
             restarts += 1
 
     async def _room(self, pod: Json) -> None:
-        """Wait until the node has room, and say that it hasn't."""
+        """Wait until the node has capacity, and report that it lacks it."""
         wanted = quantity(pod["spec"]["containers"][0]["resources"]["requests"]["memory"])
         while wanted > self.memory:
             message = "0/1 nodes are available: 1 Insufficient memory. preemption: 0/1 nodes are available."

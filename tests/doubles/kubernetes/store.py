@@ -49,7 +49,7 @@ class Event:
 
 @dataclass
 class Selector:
-    """Label and field selectors, as far as anybody uses them here."""
+    """Label and field selectors, as far as they are used here."""
 
     labels: str = ""
     fields: str = ""
@@ -127,7 +127,7 @@ class Store:
         return self.update(resource, merged(held, patch), version)
 
     def remove(self, resource: str, namespace: str, name: str) -> Json:
-        """Take it away, and then what belonged to it, as the garbage collector does; later, if finalizers hold it."""
+        """Remove it, and then what belonged to it, as the garbage collector does; later, if finalizers hold it."""
         item = copy.deepcopy(self.get(resource, namespace, name))
         if item["metadata"].get("finalizers"):
             item["metadata"].setdefault("deletionTimestamp", now())

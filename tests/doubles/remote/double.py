@@ -73,11 +73,11 @@ class Double:
     images: set[str] = field(default_factory=lambda: {IMAGE})
     faults: list[Fault] = field(default_factory=list)
     stuck: int = 0
-    """So many of the next runtimes never become ready."""
+    """The number of next runtimes that never become ready."""
     crashing: list[str] = field(default_factory=list)
     """Why the next runtimes crash again and again instead."""
     unpullable: int = 0
-    """So many of the next runtimes wait for an image that can't be pulled."""
+    """The number of next runtimes that wait for an image that can't be pulled."""
     remembers_stopped: bool = False
     """Whether a session is still known once its runtime was stopped; both are seen."""
     direct: bool = False
@@ -204,7 +204,7 @@ class Double:
             if not pod.machine.runs:
                 pod.pod_status = "crashloopbackoff"
                 return
-            await asyncio.sleep(0.02)  # another process: nothing here is told of it
+            await asyncio.sleep(0.02)  # another process: it sends no notification
         pod.status, pod.pod_status = "running", "ready"
 
     async def _leave(self, pod: Pod) -> None:

@@ -95,7 +95,7 @@ class Machine:
             while members := self._groups.members(self._name):
                 for pid in members:
                     _kill(pid)
-                await asyncio.sleep(0.02)  # the kernel tells nobody when they are gone
+                await asyncio.sleep(0.02)  # the kernel sends no notification of their end
         self._process = None
 
     async def remove(self) -> None:

@@ -4,12 +4,12 @@ The library takes longer to load than most tests of the driver take. `test_acp_s
 the models of the library.
 
 `say TEXT`, `think TEXT`, `plan A|B`, `cost DOLLARS`, `tokens IN OUT`, `prompts` (says what it was prompted with),
-`env NAME`, `fs` (whether it may ask for files), `servers` (those that it was told of).
-`tool ID KIND INPUT`, `more ID JSON`, `done ID TEXT`, `failed ID TEXT`; `may ID TITLE` asks for leave, `may! ID TITLE`
+`env NAME`, `fs` (whether it may ask for files), `servers` (the configured ones).
+`tool ID KIND INPUT`, `more ID JSON`, `done ID TEXT`, `failed ID TEXT`; `may ID TITLE` needs approval, `may! ID TITLE`
 offers nothing that is for once; `read PATH LINE LIMIT`, `write PATH TEXT`.
 `sh ID COMMAND` runs it for a call that has begun; the cancel kills it.
 `wait` for the cancel, `end REASON`, `error CODE TEXT`; `print TEXT` writes to standard output, `complain TEXT` to
-standard error; `die`, `exit N`, `hold` (dies, but something it started holds its pipes), `mute` (closes its output).
+standard error; `die`, `exit N`, `hold` (ends, but something it started holds its pipes), `mute` (closes its output).
 
 Its arguments change what it is: `auth`, `old`, `plain` (loads nothing), `deaf`, `angry` (answers a cancelled prompt
 with an error), `stubborn` (heeds the third cancel), `stone` (heeds none), `fails` (ends at once), `forks`, `model`.
@@ -94,7 +94,7 @@ class Connection:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             traceback.print_exception(error)
-            os._exit(70)  # it is wrong itself: nobody need wait for its answer
+            os._exit(70)  # it is wrong itself: its answer need not be awaited
 
     async def ask(self, method: str, params: Json) -> Json:
         number = next(self._numbers)

@@ -76,7 +76,7 @@ async def test_messages_during_a_turn_wait_for_its_end(converse: Converse) -> No
     sent = [driver.message("prompts", origin="nudge"), driver.message("say b", "guardian_nudge", origin="user")]
     sent.append(driver.message("say c", "system", origin="system"))
     driver.send("message", message=sent[0], message_type="user_message", content="prompts", sender_id=None)
-    driver.send("nonsense")  # Commands are read in their order: when this is complained of, all are heard.
+    driver.send("nonsense")  # Commands are read in their order: when this is reported, all are received.
     await driver.heard("agent.error", phase="driver")
     assert driver.said("driver.taken") == []
     driver.send("decide", approval_id=ask["approval_id"], granted=True, reason=None)

@@ -18,7 +18,7 @@ SLEEPS = 'touch begun; python3 -c "import time; time.sleep(60)"; touch woken'
 
 
 def told(driver: DriverProcess) -> list[str]:
-    """The types of what was said, without notices, prices, calls of the model and transcripts that are only named."""
+    """The types of what was emitted, without notices, prices, calls of the model and named transcripts."""
     left_out = {"agent.system_message", "agent.usage", "driver.ready", *CALLS}
     return [line["type"] for line in driver.lines if line["type"] not in left_out and line["data"].get("keep", True)]
 
@@ -50,7 +50,7 @@ async def test_every_block_becomes_its_event(claude: StartClaude, model: Anthrop
     assert (begun, len(set(begun))) == (over, 4)
     assert {line["turn"] for line in driver.said("agent.message")} == {1}
     assert driver.said("agent.turn_started") == [{"turn": 1, "prompt_preview": "make a.txt", "origin": "task"}]
-    # What is printed comes by another pipe than what is said.
+    # What is printed comes by another pipe than events.
     await driver.until(lambda: driver.output.splitlines()[-1:] == ["shown"], "the command's output was not shown last")
     result = driver.said("driver.result")[0]
     ready = driver.said("driver.ready")[0]

@@ -84,7 +84,7 @@ async def openhands(
 ) -> AsyncIterator[StartOpenHands]:
     """Starts the driver and gives it a task, with what else the harness says: `max_iterations=2`.
 
-    Where a test leaves its driver running, that is killed, and its terminal, which nobody is the parent of.
+    Where a test leaves its driver running, that is killed, and its terminal, which has no parent.
     """
     drivers: list[DriverProcess] = []
 

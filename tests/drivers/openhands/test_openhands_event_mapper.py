@@ -27,7 +27,7 @@ def new_mapper() -> OpenHandsEventMapper:
 
 
 def map_events(mapper: OpenHandsEventMapper, *events: Document) -> list[EventLine]:
-    """What is said of them; each is an event that a worker would take."""
+    """The events of them; each is an event that a worker would take."""
     said = [line for event in events for line in mapper.events_for(event)]
     for type, data in said:
         EVENTS[type].model_validate({"turn": 1, **data})

@@ -62,7 +62,7 @@ async def test_messages_reach_the_model_in_the_running_turn(openhands: StartOpen
     driver.send("message", message=sent[0], message_type="user_message", content="Look at the tests too.")
     driver.send("message", **LATE)
     driver.send("nonsense")
-    await driver.heard("agent.error", phase="driver")  # so it has read all that was said before
+    await driver.heard("agent.error", phase="driver")  # so it has read all commands before
     assert receipts(driver) == [], "nothing is taken before the model can be shown it"
     (driver.work_dir / "go").touch()
     second = await model.asked(2)
@@ -87,7 +87,7 @@ async def test_messages_reach_the_model_in_the_running_turn(openhands: StartOpen
     driver.send("message", message=last, message_type="user_message", content="One more thing.")
     await driver.heard("driver.taken", message=last, count=2)
     assert await driver.stop() == 0
-    assert len(model.requests) == 3, "a message that comes again has its receipt again, and is not said again"
+    assert len(model.requests) == 3, "a repeated message has its receipt again, and is not sent to the model again"
 
 
 async def test_interrupted_turn_stops_and_session_continues(openhands: StartOpenHands, model: OpenAIModel) -> None:

@@ -101,7 +101,7 @@ def _the_words_are_said(driver: DriverProcess) -> None:
     assert len(driver.said("agent.assistant_message")) == 5
     calls = ("agent.model_call_started", "agent.model_call_completed")
     begun, over = ([line["call_id"] for line in driver.said(kind)] for kind in calls)
-    # What follows a thought in the shape of a call is not told as a call of the model.
+    # What follows a thought in the shape of a call is not published as a call of the model.
     assert (begun, len(set(begun))) == (over, 4)
     turn = said_in_turn(driver, 1)
     assert turn[:2] == ["driver.turn", "agent.turn_started"]

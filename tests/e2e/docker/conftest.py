@@ -99,7 +99,7 @@ class Dockered:
         return await self.herd.submit(told, repository=repository)
 
     async def events(self, task: str, *types: str) -> list[dict[str, Any]]:
-        """What was said of a task until now, of these types."""
+        """What was published of a task until now, of these types."""
         await all_stored(self.herd)
         return await self.stored(task, *types)
 
@@ -160,7 +160,7 @@ class Dockered:
         await self.sh(sandbox, f"touch {WORK}/go")
 
     async def whole(self, *sandboxes: str) -> None:
-        """Each has ended, all that it said is stored without a gap, and nothing of any is left at the engine."""
+        """Each has ended, all that it published is stored without a gap, and nothing of any is left at the engine."""
         for sandbox in sandboxes:
             await self.eventually(partial(self._closed, sandbox))
         await self.eventually(self._nothing_left)
@@ -188,10 +188,10 @@ class Dockered:
         """What `look` finds, as soon as it finds something."""
         async with asyncio.timeout(seconds):
             while True:
-                with suppress(HerdError):  # a herd that is away is asked again
+                with suppress(HerdError):  # an unavailable herd is asked again
                     if (found := await look()) is not None:
                         return found
-                await asyncio.sleep(0.05)  # another process: nothing here is told of it
+                await asyncio.sleep(0.05)  # another process: it sends no notification
 
     def _container(self, sandbox: str) -> Any:
         return self.docker.containers.container(f"sandherd-{sandbox}")

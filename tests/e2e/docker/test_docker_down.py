@@ -74,7 +74,7 @@ async def kill_supervisor(home: Path) -> None:
     os.kill(pid, signal.SIGKILL)
     async with asyncio.timeout(PATIENCE):
         while (await status(home)).supervisor_pid is not None:
-            await asyncio.sleep(0.05)  # another process: nothing here is told of it
+            await asyncio.sleep(0.05)  # another process: it sends no notification
 
 
 @pytest.mark.parametrize("how", ["in order", pytest.param("after its supervisor was killed", marks=pytest.mark.long)])

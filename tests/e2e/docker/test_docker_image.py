@@ -124,7 +124,7 @@ async def test_pushed_image_is_pulled_and_used(dockered: Any) -> None:
         view = await dockered.ended(await dockered.submit("echo from afar", image=tag))
         assert view.state == "completed", view.error
         await dockered.whole(view.sandbox)
-        # What a sandbox's image was made of can still be taken away by its name.
+        # What a sandbox's image was made of can still be removed by its name.
         await dockered.docker.images.delete(tag)
 
 

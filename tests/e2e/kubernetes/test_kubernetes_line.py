@@ -112,7 +112,7 @@ async def eventually(condition: Callable[[], Awaitable[T | None]], seconds: floa
             with suppress(HerdError):  # it is not there yet
                 if found := await condition():
                     return found
-            await asyncio.sleep(0.05)  # other processes: nothing here is told of them
+            await asyncio.sleep(0.05)  # other processes: they send no notifications
 
 
 @pytest.fixture(scope="module")

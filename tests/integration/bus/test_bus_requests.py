@@ -193,7 +193,7 @@ async def ask_and_leave(bus: Bus, count: int) -> list[bytes]:
     """Requests that say they wait for a moment only. Returns what they are answered, as it arrives.
 
     How long each waits is counted by the service from when it receives it, which on a busy machine is later than when
-    a requester gives up; so whoever comes next may be told to ask again.
+    a requester gives up; so the next requester may be refused as busy.
     """
     answers: list[bytes] = []
 

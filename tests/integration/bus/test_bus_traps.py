@@ -273,7 +273,7 @@ async def test_unreachable_broker_is_an_error_that_names_it(tmp_path: Path) -> N
     """Connecting to nothing ends with an error that names the address (nats-py and FastStream hang silently)."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        url = f"nats://127.0.0.1:{free.getsockname()[1]}"  # bound meanwhile, so that nobody else listens there
+        url = f"nats://127.0.0.1:{free.getsockname()[1]}"  # bound meanwhile, so that no other process listens there
         with pytest.raises(BusError, match=url):
             async with Bus.open(url, name="t", identity=Identity.anonymous(), inbox="_INBOX_t", patience=0.3):
                 pass

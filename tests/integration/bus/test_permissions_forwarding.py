@@ -2,7 +2,7 @@
 
 The broker checks neither the reply subject of a message nor the subjects in the body of a request. So every request
 that makes it publish is made here by every principal outside the account of the streams, with every kind of subject as
-the reply; then no stream holds anything new, and no other account has heard anything. The spawner is left out: its
+the reply; then no stream holds anything new, and no other account has received anything. The spawner is left out: its
 credential is in the account of the streams, and is trusted with them (docs/security.md).
 """
 
@@ -123,7 +123,7 @@ async def contents(herd: Broker) -> dict[str, tuple[int, int]]:
 
 @asynccontextmanager
 async def listening(herd: Broker, attacker: Principal) -> AsyncIterator[list[tuple[str, str]]]:
-    """Somebody in every other account, who subscribes to all that is allowed; gives what nobody here published."""
+    """A user in every other account, who subscribes to all that is allowed; gives what was not published here."""
     heard: list[tuple[str, str]] = []
 
     def hears(principal: Principal) -> Callable[[Msg], object]:

@@ -292,7 +292,7 @@ async def test_token_for_a_wildcard_name_would_open_every_sandbox(herd: Broker) 
         await bus.client.drain()
         async with asyncio.timeout(PATIENCE):
             while not (state := (await reader.js.stream_info("EVENTS")).state).messages:
-                await asyncio.sleep(0.005)  # nobody is told when a stream has stored what needs no acknowledgement
+                await asyncio.sleep(0.005)  # nothing announces that a stream has stored what needs no acknowledgement
         assert state.messages == 1
     with pytest.raises(UnsafeNameError):
         Minter(keys).mint_worker("p1", "*", key.public, life=60)

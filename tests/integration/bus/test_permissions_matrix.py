@@ -1,6 +1,6 @@
 """Every principal against every subject, on a real broker: no permission is excessive or missing.
 
-What should be allowed is read from the tables here once more, row by row, and not with the code that makes permissions.
+What should be allowed is read from the tables here again, row by row, and not with the code that makes permissions.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """A reply reaches the requester only, for any reply subject of a message.
 
 The broker does not check reply subjects: JetStream's acknowledgement, or a service's answer, would be written to any of
-them with the rights of whoever answers. That is why sandboxes and people have accounts of their own.
+them with the permissions of the replying service. That is why sandboxes and users have accounts of their own.
 """
 
 import asyncio

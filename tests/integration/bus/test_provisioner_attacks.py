@@ -75,7 +75,7 @@ def other_configurations() -> Iterator[tuple[str, dict[str, Any]]]:
             {"subject_transform": {"src": ">", "dest": "sandherd.live.>"}},
             {"sealed": True},
         ):
-            # Small, because the server checks first whether it has the room.
+            # Small, because the server checks first whether it has the space.
             yield name, configured(name, **changed, max_bytes=4096)
             yield name, configured(name, **changed)
 

@@ -74,7 +74,7 @@ def replies(herd: Broker) -> list[str]:
 
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_no_reply_to_a_store_guard_is_stored_or_executed(herd: Broker, name: str) -> None:
-    """Each request with each reply subject: a probe is stored per probe, and nothing else; nobody else hears anything.
+    """Each request with each reply subject: a probe is stored per probe, and nothing else; no one else gets anything.
 
     In the account of the streams, a probe with the reply subject `$KV.tasks.p1.task-1` replaced the record.
     """

@@ -1,6 +1,6 @@
 """Neighbours for the client's tests: small responders, written with the contracts' models, on a real nats-server.
 
-What is said with `heard=False` is stored and never published: a core message that was lost on its way.
+What is published with `heard=False` is stored and never received: a core message that was lost on its way.
 """
 
 import asyncio
@@ -152,7 +152,7 @@ class Neighbours:
         )
 
     async def publish(self, principal: Principal, event: Envelope[Any]) -> None:
-        """Put an event on its subject, so that every listener was told when this returns."""
+        """Put an event on its subject, so that every subscriber has received it when this returns."""
         bus = self.buses[principal]
         await bus.client.publish(event_subject(event.project, event.subject, event.type), event.to_json())
         await bus.flush()
@@ -171,7 +171,7 @@ class Neighbours:
         return read_command(message.subject, message.data)
 
     async def begin(self, before_start: Callable[[], Awaitable[None]] | None = None, **lost: bool) -> None:
-        """A task is submitted and its agent starts. `lost` names what is not heard."""
+        """A task is submitted and its agent starts. `heard` names what is not received."""
         spawner = self.teller
         self.tasks[self.task] = a_task(self.task, TaskState.RUNNING)
         self.sandboxes[SANDBOX] = a_sandbox(SandboxState.RUNNING)
@@ -267,7 +267,7 @@ async def neighbours(herd: Broker) -> AsyncIterator[Neighbours]:
 
 @pytest.fixture
 def context(herd: Broker) -> Context:
-    """A person in the default project."""
+    """A user in the default project."""
     return Context(nats_url=herd.url, credentials=herd.credentials(Principal.CLIENT), project="default", home=herd.home)
 
 
@@ -282,7 +282,7 @@ async def client(context: Context) -> AsyncIterator[Herd]:
 def sandherd(
     context: Context, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Any]:
-    """Run the command as a person would; gives its status, output and errors."""
+    """Run the command as a user would; gives its status, output and errors."""
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
     monkeypatch.delenv("NATS_URL", raising=False)
 

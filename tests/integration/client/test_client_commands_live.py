@@ -278,7 +278,7 @@ async def test_dead_letters_are_requeued_by_operators(
 
 
 async def test_doctor_reports_unavailable_services(told: Neighbours, sandherd: Sandherd) -> None:
-    """The status is 1, and each unavailable service has a remedy; others are right all the same."""
+    """The status is 1, and each unavailable service has a remedy; others are right nevertheless."""
     status, out, _ = await sandherd("doctor", "-o", "json")
     checks = {check["check"]: check for check in json.loads(out)}
     assert status == 1

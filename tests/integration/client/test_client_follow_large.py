@@ -110,5 +110,5 @@ def looks(neighbours: Neighbours) -> list[Any]:
 
 
 def rereads(neighbours: Neighbours) -> list[Any]:
-    """Whole readings of what may have been said unheard: each asks for what services have said."""
+    """Complete reads of what may have been published and not received: each requests what services have published."""
     return [request for request in neighbours.asked if isinstance(request, ListEvents) and request.entity == TASK]

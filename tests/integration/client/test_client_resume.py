@@ -73,7 +73,7 @@ def sandherd(started: Callable[..., Any]) -> Run:
 
 @pytest.fixture
 def claude(sandherd: Run, model: AnthropicModel) -> Callable[..., Awaitable[str]]:
-    """Has Claude do a task to its end, as a person would; gives the task's name."""
+    """Has Claude do a task to its end, as a user would; gives the task's name."""
 
     async def run(text: str, *options: str) -> str:
         env = ("--env", f"ANTHROPIC_BASE_URL={model.url}", "--secret-env", f"ANTHROPIC_API_KEY={KEY}")

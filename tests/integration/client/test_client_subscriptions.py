@@ -67,7 +67,7 @@ def document(out: str) -> Any:
 async def take(events: AsyncIterator[ReceivedEvent], count: int, seconds: float = 20) -> list[ReceivedEvent]:
     """This number of events, each acknowledged."""
     found: list[ReceivedEvent] = []
-    async with asyncio.timeout(seconds):  # by itself less than what is not acknowledged needs to come again
+    async with asyncio.timeout(seconds):  # by itself less than what is not acknowledged needs to be redelivered
         while len(found) < count:
             found.append(await anext(events))
             await found[-1].ack()
@@ -148,7 +148,7 @@ async def test_reader_with_an_expired_credential_raises(ingest: Broker, subscrib
     path = tmp_path / "short.creds"
     context = Context(nats_url=ingest.url, credentials=path, project="default", home=ingest.home)
     begun = asyncio.Event()
-    for life in (3, 15, 60):  # how long a reader needs to begin, nobody knows on a busy machine
+    for life in (3, 15, 60):  # how long a reader needs to begin, is unknown on a busy machine
         path.write_text(
             Registrar(ingest.identity).mint_person(Principal.SUBSCRIBER, "short", project="default", life=life)
         )

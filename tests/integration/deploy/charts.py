@@ -1,4 +1,4 @@
-"""The chart, rendered by the real helm as somebody would install it."""
+"""The chart, rendered by the real helm as a user would install it."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ def helm(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
-    """As helm puts one file of values over another: null takes away what is there."""
+    """As helm puts one file of values over another: null removes what is there."""
     both = {key: value for key, value in under.items() if over.get(key, value) is not None}
     for key, value in over.items():
         if value is None and key in under:
@@ -98,5 +98,5 @@ def pods(objects: list[Json]) -> Iterator[tuple[str, Json]]:
 
 
 def variables(container: Json) -> Json:
-    """What a container is told: texts as they are, Secrets by their names."""
+    """The variables of a container: texts as they are, Secrets by their names."""
     return {one["name"]: one.get("value", one.get("valueFrom")) for one in container.get("env", [])}

@@ -27,7 +27,7 @@ class Node:
         """Of each pod's component, in place of the port for probes that all of them have on a cluster."""
 
     def command(self, pod: Json) -> ChildCommand:
-        """The one container of a pod, as a process that is told nothing but what the pod says."""
+        """The one container of a pod, as a process that gets only the settings of the pod."""
         (container,) = pod["spec"]["containers"]
         places = {mount["mountPath"]: self._files(pod, mount["name"]) for mount in container["volumeMounts"]}
         home = places.pop("/tmp")  # what a test is given, as a kubeconfig, may be below ours

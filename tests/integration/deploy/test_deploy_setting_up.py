@@ -56,7 +56,7 @@ class Deployed:
         )
 
     def init(self, *more: str) -> list[dict[str, str]]:
-        """Make it, or make it once more."""
+        """Make it, or make it again."""
         ports = ["--port", str(self.port), "--websocket-port", str(free_port()), "--monitor-port", str(free_port())]
         data = ["--data", str(self.folder / "data")]
         done = self.command("identity", "init", str(self.folder / "herd"), *data, *ports, *more, "-o", "json")
@@ -80,7 +80,7 @@ class Deployed:
         return Bus.open(self.url, name=name, identity=identity, inbox=inbox, patience=10, api=api)
 
     def admin(self) -> AbstractAsyncContextManager[Bus]:
-        """The whole JetStream API, as somebody with the root keys."""
+        """The whole JetStream API, as a user with the root keys."""
         token, seed = parts_of(Registrar(Deployment(self.folder / "herd").identity).mint_stream_admin())
         return Bus.open(
             self.url, name="t", identity=Identity.renewing(lambda: token, seed), inbox=INBOX, patience=10, api=API
@@ -233,7 +233,7 @@ async def test_starting_spawner_pushes_the_sandbox_account(deployed: Deployed) -
     async with compose(settings).running(), asyncio.timeout(PATIENCE):
         while (claims := claims_in(held)).get("limits", {}).get("conn") != 4711:
             await asyncio.sleep(0.05)
-        async with deployed.bus("provisioner") as bus:  # and it has created the consumers, which nobody else did
+        async with deployed.bus("provisioner") as bus:  # and it has created the consumers, which no other program did
             assert {str(done.did) for done in await create_missing(bus.js)} == {"kept"}
     assert revoked in claims["revocations"]
 

@@ -1,4 +1,4 @@
-"""docs/helm.md, and docs/upgrade.md on it: whoever follows their commands, which are run, has all that is asked for."""
+"""docs/helm.md, and docs/upgrade.md on it: following their commands, which are run, leads to all that is required."""
 
 import json
 import os
@@ -109,7 +109,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Followed:
 
 
 def test_every_secret_that_the_chart_names_was_made(followed: Followed) -> None:
-    """With the keys that are mounted or read; and none is made that nobody uses."""
+    """With the keys that are mounted or read; and none is made without a user."""
     made = followed.secrets()
     assert made.pop("sandherd-store-guard") == {"nats.creds", "watcher.creds"}, "for the pods of the broker"
     named = {name for _, pod in pods(followed.objects) for name in wanted(pod)}

@@ -52,7 +52,7 @@ def test_an_image_is_pinned_by_its_own_digest() -> None:
     [([53], []), ([5353], ["openshift-dns"]), ([53], ["169.254.20.10", "kube-system/k8s-app=kube-dns", "fd00::a"])],
 )
 def test_services_and_sandboxes_have_the_same_dns(ports: list[int], servers: list[str]) -> None:
-    """The chart opens it for the one, and the spawner, which is told, for the other."""
+    """The chart opens it for the one, and the spawner, by its settings, for the other."""
     objects = rendered({"networkPolicy": {"dns": {"ports": ports, "servers": servers}}})
     (rule,) = called(objects, "NetworkPolicy", "names")["spec"]["egress"]
     by_code = network.policy("h", "nats://10.1.2.3", [], dns=network.DnsServers(servers, ports))["spec"]["egress"][0]
@@ -63,7 +63,7 @@ def test_services_and_sandboxes_have_the_same_dns(ports: list[int], servers: lis
 
 
 def test_a_service_can_be_placed_and_annotated_by_itself() -> None:
-    """What it says replaces what is said for all; another service is as before."""
+    """Its values replace those for all; another service is as before."""
     own: Json = {
         "nodeSelector": {"pool": "own"},
         "tolerations": [],

@@ -41,7 +41,7 @@ async def installed(postgres: str) -> AsyncIterator[Installed]:
 
 @pytest.mark.timeout(900)
 async def test_a_release_works(installed: Installed) -> None:
-    """Every probe is answered as it should be, `helm test` tells well from unwell, and a task is done in a pod.
+    """Every probe is answered as it should be, `helm test` shows what is unhealthy, and a task is done in a pod.
 
     One test, as all of it rests on one start: the jobs first, then each service with what its own pod says.
     """

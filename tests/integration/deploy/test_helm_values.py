@@ -133,7 +133,7 @@ def test_limit_range_of_the_page_is_valid_by_the_schema() -> None:
 
 
 def test_every_setting_can_be_given_or_is_the_chart_s() -> None:
-    """By its own name, whoever adds it to the code; but for secrets, addresses and paths."""
+    """By its own name, whenever it is added to the code; but for secrets, addresses and paths."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     settings = schema["$defs"]["Settings"]["properties"]
     facts = yaml.safe_load((CHART / "files" / "facts.yaml").read_text())
@@ -171,7 +171,7 @@ def test_the_chart_is_of_this_version() -> None:
 
 
 def test_a_release_is_called_as_one_likes() -> None:
-    """A name that says it already is not said twice, and a long one is cut where a cluster would refuse it."""
+    """A name that contains it already does not get it twice, and a long one is cut where a cluster would refuse it."""
     given = json.dumps(GIVEN)
     for release, begin in (("sandherd", "sandherd-"), ("a" * 53, "a" * 31 + "-sandherd-")):
         done = helm("template", release, str(CHART), "--namespace", NAMESPACE, "--values", "-", said=given)

@@ -85,7 +85,7 @@ class Probed:
     async def until(self, condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
         async with asyncio.timeout(seconds):
             while not await condition():
-                await asyncio.sleep(0.1)  # a file and another process: nothing here is told of them
+                await asyncio.sleep(0.1)  # a file and another process: they send no notifications
 
     async def publish(self) -> bool:
         """As the spawner, and noted if it was acknowledged."""

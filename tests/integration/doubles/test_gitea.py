@@ -37,7 +37,7 @@ def hosted(gitea: Gitea) -> Repository:
 
 @pytest.fixture
 async def gitea_api(gitea: Gitea, hosted: Repository) -> AsyncIterator[Api]:
-    """A client with a person's token."""
+    """A client with a user's token."""
     async with aiohttp.ClientSession() as session:
         yield Api(session, gitea.api_url, gitea.token("ada"))
 

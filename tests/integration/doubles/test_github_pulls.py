@@ -12,7 +12,7 @@ PULL = "/repos/team/shop/pulls/1"
 
 
 async def test_mergeable_is_unknown_until_the_second_get(api: Api, opened: dict[str, Any], github: GitHub) -> None:
-    """After a change, `mergeable` is null for as many gets as the test said, then git decides."""
+    """After a change, `mergeable` is null for as many gets as the test requested, then git decides."""
     assert opened["mergeable"] is None
     first, second = await api("GET", PULL), await api("GET", PULL)
     assert [first.json["mergeable"], first.json["mergeable_state"]] == [None, "unknown"]

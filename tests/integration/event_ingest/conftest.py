@@ -1,4 +1,4 @@
-"""A history that is written without a broker, voices that speak on a real one, and the service between them."""
+"""A history that is written without a broker, sources that publish on a real one, and the service between them."""
 
 import asyncio
 from collections import defaultdict
@@ -43,7 +43,7 @@ SPEAKERS = {
 
 
 class Script:
-    """Writes what is said in a herd: each source numbered from 1, a second apart."""
+    """Writes the events of a herd: each source numbered from 1, a second apart."""
 
     def __init__(self) -> None:
         self.numbers: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -252,7 +252,7 @@ class Herd:
 
 @pytest.fixture
 async def world(herd: Broker, postgres: str) -> AsyncIterator[Herd]:
-    """The broker and the database, with nobody in between but who changes streams for event-ingest."""
+    """The broker and the database, with nothing in between but the service that changes streams for event-ingest."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(stream_admin(herd))
         yield Herd(herd, postgres, stack)

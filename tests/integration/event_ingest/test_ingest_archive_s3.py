@@ -21,7 +21,7 @@ from tests.integration.event_ingest.old_days import OldDays, opened_old_days
 from tests.patience import PATIENCE
 
 _SHORT = 0.5
-"""Seconds of a request that nobody replies to: whichever it is that ends, the day is not dropped."""
+"""Seconds of a request without a reply: whichever it is that ends, the day is not dropped."""
 
 
 @pytest.fixture

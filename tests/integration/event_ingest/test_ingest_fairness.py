@@ -113,7 +113,7 @@ async def test_query_of_a_vanished_requester_is_cancelled(running: Any, script: 
             seen = await is_seen(connection, asking)
             return json.loads((await asking).data) if seen else None
 
-        # How long a query needs to begin, nobody knows on a busy machine.
+        # How long a query needs to begin, is unknown on a busy machine.
         reply = await ask("0.5") or await ask("10")
         await eventually(lambda: _is(waiting_for(connection), 0))
     assert reply["error"]["message"] == "the request timed out before a reply"
@@ -150,7 +150,7 @@ async def test_client_retries_after_the_requested_wait(world: Any, script: Any) 
         context = Context(nats_url=world.broker.url, credentials=credentials, project="alpha", home=world.broker.home)
         async with Herd.connect(context) as herd:
             ask = herd.connection.request
-            # So many over the minute's 600 that the wait is 15 s: less than 8 of them pass until it is asked again.
+            # Enough over the minute's 600 that the wait is 15 s: less than 8 of them pass until it is asked again.
             assert len((await ask(ListEvents(limit=750), timeout=PATIENCE)).events) == 750
             with pytest.raises(HerdError) as refused:
                 await ask(ListEvents(limit=1), timeout=7)

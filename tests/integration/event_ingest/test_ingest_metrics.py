@@ -53,7 +53,7 @@ async def test_stored_event_is_counted_once(history: Any, script: Any) -> None:
     assert (counted("model_call_seconds_count"), counted("model_call_seconds_sum")) == (1, 1.5)
     assert (counted("turn_seconds_count"), counted("turn_seconds_sum")) == (1, 9)
     assert counted("tool_call_seconds_count") == 2
-    # The first says how long it took; of the second it is the time between what was said of it: a second.
+    # The first states how long it took; of the second it is the time between its events: a second.
     assert counted("tool_call_seconds_sum") == 1.25
 
 

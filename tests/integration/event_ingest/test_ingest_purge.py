@@ -58,7 +58,7 @@ async def saying(world: Any, events: list[Any]) -> AsyncIterator["asyncio.Task[N
 
 
 async def until_full(world: Any, sandbox: str) -> None:
-    """Wait until there is no room for a large event."""
+    """Wait until a large event no longer fits."""
     bus: Bus = await world.bus(Principal.WORKER, sandbox=sandbox)
     subject = event_subject("default", sandbox, "agent.message")
 
@@ -231,7 +231,7 @@ async def test_sandbox_that_fills_artifacts_loses_its_oldest(world: Any) -> None
         count: dict[str, int] = {}
 
         async def given_up() -> bool:
-            """What is given up goes piece by piece; it may take a moment longer than there is room again."""
+            """What is given up goes piece by piece; it may take a moment longer than until there is space again."""
             count.update(await pieces_held(service.bus))
             return count["sbx-mad"] <= MIN_PIECES
 

@@ -126,7 +126,7 @@ async def test_kinds_share_the_limits_of_a_project(projects: tuple[Bus, Bus], po
 
 @pytest.mark.parametrize("seconds", ["0.001", "nan", "-1", "1e9", "x"])
 async def test_requests_without_requester_leave_nothing(projects: tuple[Bus, Bus], seconds: str) -> None:
-    """Nobody receives the replies, or there is no reply subject; afterwards each kind is answered for both projects."""
+    """No one receives the replies, or there is no reply subject; afterwards each kind is answered for both projects."""
     alpha, beta = projects
     for make in ALL:
         request = make(OWN)

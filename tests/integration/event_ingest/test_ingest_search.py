@@ -130,7 +130,7 @@ async def test_pages_have_each_hit_once(
 
 
 async def test_letters_that_are_escaped_hide_nothing(history: Any, script: Any) -> None:
-    """A publisher may write any letter of JSON as an escape; the event is found all the same, on the same day."""
+    """A publisher may write any letter of JSON as an escape; the event is found nevertheless, on the same day."""
     said = event(script, "agent.message", "needle in hay")
     [delivery] = delivered([said], history.place)
     escaped = delivery.data.replace(b"needle", rb"n\u0065edle")

@@ -148,7 +148,7 @@ async def test_dead_letters_are_listed_and_retried(running: Any, script: Any) ->
     assert [letter.number for letter in letters.letters] == [3, 2, 1]
     assert {letter.reason.code for letter in letters.letters} == {Code.INVALID_FIELD}
     shown = [(await running.ask(ListDeadLetters(number=number))).letters[0].payload for number in (1, 2, 3)]
-    # Batches are handled side by side, so that one may be given up before another that was said earlier.
+    # Batches are handled side by side, so that one may be given up before another that was published earlier.
     assert sorted(json.loads(payload)["bad"] for payload in shown) == [0, 1, 2]
     first = await running.ask(ListDeadLetters(limit=2))
     second = await running.ask(ListDeadLetters(limit=2, cursor=first.next_cursor))

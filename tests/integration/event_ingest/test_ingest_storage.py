@@ -144,7 +144,7 @@ async def test_new_events_are_counted_like_others(history: Any, script: Any, cou
 
 
 def _poisons(event: Any, delivery: Any) -> list[tuple[Any, Code]]:
-    """Deliveries that are no events, or none that Postgres takes, and what is said of them."""
+    """Deliveries that are no events, or none that Postgres takes, and their dead letters."""
     document = json.loads(delivery.data)
     return [
         (delivery._replace(data=b"{"), Code.INVALID_JSON),

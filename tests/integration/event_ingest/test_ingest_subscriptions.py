@@ -35,7 +35,7 @@ async def take(
                 if ack:
                     await message.ack_sync(timeout=PATIENCE)
     await puller.unbind()
-    await bus.flush()  # what is said from now on is not sent here any more
+    await bus.flush()  # what is published from now on is not sent here any more
 
     async def is_forgotten() -> bool:
         async with world.broker.provisioner() as jetstream:

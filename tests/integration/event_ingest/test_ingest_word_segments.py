@@ -303,7 +303,7 @@ async def test_events_are_stored_while_a_segment_is_created_and_a_killed_one_is_
 
 
 async def test_one_replica_creates_them_at_a_time(history: Any, script: Any) -> None:
-    """Another one does nothing meanwhile; indexes of days that are over are created all the same."""
+    """Another one does nothing meanwhile; indexes of days that are over are created nevertheless."""
     day, now = Day(history, script), NOON + timedelta(minutes=6)
     await day.store(30, NOON, 60)
     await day.store(1, NOON + timedelta(minutes=5), 1)

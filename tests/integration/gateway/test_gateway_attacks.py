@@ -141,7 +141,7 @@ async def test_position_of_another_project_shows_nothing_of_it(api: Api, herd: B
 
 
 class Proxy:
-    """A proxy that speaks HTTP/1.0 to its server, and can cut every connection as one with a time-out does."""
+    """A proxy that uses HTTP/1.0 to its server, and can cut every connection as one with a time-out does."""
 
     def __init__(self, url: str) -> None:
         self.url = ""

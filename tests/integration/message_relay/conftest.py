@@ -41,7 +41,7 @@ CommandT = TypeVar("CommandT", bound=Command)
 
 
 class Worker:
-    """Answers for one sandbox as a worker does: a message that was heard already is not heard twice."""
+    """Answers for one sandbox as a worker does: a message is received once."""
 
     def __init__(self, sandbox: str, world: "World") -> None:
         self.sandbox = sandbox
@@ -92,7 +92,7 @@ class World:
         self.changed = asyncio.Event()
         self.said: dict[str, list[str]] = defaultdict(list)
         self._relayed: set[str] = set()
-        """The ids of what the relay was heard to say."""
+        """The ids of the events that were received from the relay."""
         self.approvals: dict[str, list[str]] = defaultdict(list)
         self.refused: dict[str, dict[str, Any]] = {}
         """The data of refusals, by the id of the refused command."""
@@ -127,7 +127,7 @@ class World:
                 await self.changed.wait()
 
     async def restart_broker(self) -> None:
-        """Kill the broker, start it again, and wait until we hear it: what is said before is said to nobody."""
+        """Kill the broker, start it again, and wait until we receive from it: what is published before is lost."""
         await self.herd.kill()
         await self.herd.restart()
         heard: list[bool] = []
@@ -217,7 +217,7 @@ class World:
         return _command(data, sandbox)
 
     async def decide(self, sandbox: str, approval: str, granted: bool = True, **more: Any) -> str:
-        """Somebody answers. Returns the name of the message that the answer is."""
+        """A user answers. Returns the name of the message that the answer is."""
         command = self.answer(sandbox, approval, granted, **more)
         await self.client.publish_command(command)
         return command.data.message
@@ -273,9 +273,9 @@ class World:
             await bus.publish(f"sandherd.v1.event.{PROJECT}.{sandbox}.agent.waiting", b"{}", msg_id=new_name("x"))
 
     async def stored(self, key: str = "message_id") -> dict[str, list[dict[str, Any]]]:
-        """All events in the stream that the relay said of messages, by message and in their own numbering.
+        """All events in the stream that the relay published of messages, by message and in their own numbering.
 
-        With `approval_id`, those of approvals. What was heard by now is among them: a stream stores a moment later.
+        With `approval_id`, those of approvals. What was received by now is among them: a stream stores a moment later.
         """
         found = defaultdict[str, list[dict[str, Any]]](list)
         events = await self.relayed()
@@ -285,7 +285,7 @@ class World:
         return dict(found)
 
     async def relayed(self) -> list[dict[str, Any]]:
-        """All events in the stream that the relay said, what was heard by now among them."""
+        """All events in the stream that the relay published, with those received by now."""
         heard = set(self._relayed)
         events = await self._relayed_in_stream()
         async with asyncio.timeout(PATIENCE):

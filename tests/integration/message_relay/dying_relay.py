@@ -23,7 +23,7 @@ class Killed(BaseException):
 
 
 class Relay:
-    """The relay's parts on a connection that dies before its n-th act."""
+    """The relay's parts on a connection that ends before its n-th act."""
 
     def __init__(self, bus: Bus, acts: int | None) -> None:
         self._left = acts

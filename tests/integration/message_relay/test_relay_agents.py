@@ -13,7 +13,7 @@ World = Any
 
 
 async def tell(world: World, sandbox: str, recipient: str, *, project: str = "default") -> str:
-    """The worker of a sandbox says that its agent tells another something; the message's name."""
+    """The worker of a sandbox publishes that its agent messages another; the message's name."""
     data = AgentMessageSent(recipient=recipient, content="leave it", message_id=new_name("msg"))
     event = wrap(
         data,

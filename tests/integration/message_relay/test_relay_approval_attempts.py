@@ -47,7 +47,7 @@ async def asked(world: World, number: int, approval: str, **more: Any) -> None:
 
 
 async def waits(world: World, approval: str) -> bool:
-    """Whether nothing was said of it but that it was asked, though relays have looked through all of them."""
+    """Whether nothing was published of it but its request, though relays have looked through all of them."""
     async with world.herd.bus(Principal.MESSAGE_RELAY):
         marker = f"marker-{approval}"
         await world.record("sbx-marker")

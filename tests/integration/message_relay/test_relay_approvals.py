@@ -350,7 +350,7 @@ async def test_answer_with_the_name_of_an_agents_message_is_delivered(world: Wor
 
 
 async def test_approval_of_a_service_is_answered_by_an_event(world: World) -> None:
-    """No worker gets the answer; it is acknowledged all the same. The agent can't withdraw it, its service can."""
+    """No worker gets the answer; it is acknowledged nevertheless. The agent can't withdraw it, its service can."""
     await world.record("sbx-1")
     async with world.relay().running(), world.worker("sbx-1") as worker:
         for name in ("pause-1", "pause-2"):

@@ -1,4 +1,4 @@
-"""The relay on a real broker: what is sent reaches the worker, in order, once; and what can't is said."""
+"""The relay on a real broker: what is sent reaches the worker, in order, once; and what can't is reported."""
 
 import asyncio
 import json

@@ -212,7 +212,7 @@ async def test_secret_is_stored_encrypted_rotated_and_erased(
             assert base64.b64decode(secret.removeprefix("whsec_")) not in files
             assert secret not in shown
             assert secret not in str(await user.webhooks())
-        assert thief.finds(third)  # whoever has the herd's keys can open it
+        assert thief.finds(third)  # a holder of the herd's keys can open it
         await user.delete_webhook("hook")
         await eventually(lambda: not thief.finds(third), "it is erased")
         assert (await user.webhooks()).webhooks == []

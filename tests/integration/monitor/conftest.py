@@ -1,4 +1,4 @@
-"""A herd with workers that speak and a spawner that keeps records: everything around the monitor."""
+"""A herd with workers that publish and a spawner that stores records: everything around the monitor."""
 
 import asyncio
 import json

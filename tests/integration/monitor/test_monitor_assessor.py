@@ -1,4 +1,4 @@
-"""The assessor with the real clients of two vendors, at scripted servers that speak their protocols."""
+"""The assessor with the real clients of two vendors, at scripted servers that implement their protocols."""
 
 from collections.abc import AsyncIterator
 from uuid import UUID

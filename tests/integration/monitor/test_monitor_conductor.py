@@ -1,4 +1,4 @@
-"""The Conductor on a real broker: agents that hinder each other get one message each, whoever is restarted when."""
+"""The Conductor on a real broker: agents that hinder each other get one message each, whatever is restarted."""
 
 import json
 from typing import Any

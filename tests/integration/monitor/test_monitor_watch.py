@@ -181,7 +181,7 @@ async def test_looping_agent_is_nudged_once_and_judged(world: World) -> None:
 
 
 async def test_undeliverable_nudge_is_reported_and_notified(world: World) -> None:
-    """The sandbox is gone when the relay gets it: rejected, so undelivered, and a person is notified."""
+    """The sandbox is gone when the relay gets it: rejected, so undelivered, and a user is notified."""
     await world.born("sbx-1")
     await world.record("sbx-1", SandboxState.TERMINATED)
     async with world.relay().running(), world.monitor().running():

@@ -104,7 +104,7 @@ def surroundings(at: Place, folder: Path) -> dict[str, str]:
 
 
 async def followed(title: str, at: Place, folder: Path, number: int = 0, until: str | None = None) -> list[str]:
-    """Run commands below a heading of the page, there. Returns what Compose or kubectl was told."""
+    """Run commands below a heading of the page, there. Returns the arguments of Compose or kubectl."""
     said, name = folder / "said", at.database.partition("@/")[2].partition("?")[0]
     said.write_text("")
     told = surroundings(at, folder)

@@ -85,7 +85,7 @@ def played(cases: list[Case], folder: Path) -> list[Case]:
 
 
 def told(case: Case) -> str:
-    """What a command said that failed: one line, which names what to do; never a traceback. Raises `AssertionError`."""
+    """The error of a command: one line, which names what to do; never a traceback. Raises `AssertionError`."""
     status, _, error = case.done
     assert "Traceback" not in error, (case.words, error)
     assert "Exception ignored" not in error, (case.words, error)

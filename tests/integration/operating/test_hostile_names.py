@@ -48,7 +48,7 @@ FIELDS: Final = [field for field in string_fields() if asked_by_an_operator(fiel
 
 @pytest.fixture
 async def operator(herd: Broker, postgres: str, tmp_path: Path) -> AsyncIterator[Bus]:
-    """All services that answer people, and somebody who may ask them everything."""
+    """All services that reply to users, and a user who may send them every request."""
     services = [
         compose_spawner(herd.settings(Principal.SPAWNER, home=tmp_path / "home")),
         compose_relay(herd.settings(Principal.MESSAGE_RELAY)),

@@ -72,7 +72,7 @@ class Site:
 @asynccontextmanager
 async def opened(herd: Broker, postgres: str, home: Path) -> AsyncIterator[Site]:
     """A herd with a recorded session, and a tab that is not there yet."""
-    port = free_port()  # it stays free while its gateway is away
+    port = free_port()  # it stays free while its gateway is stopped
     async with (
         running(herd, postgres, home, isolation="none"),
         Herd.connect(herd_context(herd)) as client,

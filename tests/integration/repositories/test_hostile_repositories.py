@@ -93,7 +93,7 @@ def import_files(repository: Path) -> None:
     subprocess.run(["git", "fast-import", "--quiet", "--force"], cwd=repository, input=stream.encode(), check=True)
 
 
-@pytest.mark.long  # checking out and watching so many files takes 20 s of CPU; smaller ones are shown above
+@pytest.mark.long  # checking out and watching this number of files takes 20 s of CPU; smaller ones are shown above
 async def test_hundred_thousand_files_are_checked_out_and_saved(
     spawner: Make, person: Person, repository: Repository, upstream: Upstream
 ) -> None:

@@ -1,4 +1,4 @@
-"""What tests of pods need beside a cluster: boxes there, what is to go wrong, what is left, and what is heard."""
+"""What tests of pods need beside a cluster: boxes there, what is to go wrong, what is left, and what is received."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -53,12 +53,12 @@ async def until(condition: Callable[[], Any]) -> None:
     """Once it is so."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
-            await asyncio.sleep(0.02)  # another thread: nothing here is told of it
+            await asyncio.sleep(0.02)  # another thread: it sends no notification
 
 
 @asynccontextmanager
 async def listening(boxes: Boxes) -> AsyncIterator[set[str]]:
-    """The names that are told, from now on."""
+    """The names that are announced, from now on."""
     heard: set[str] = set()
 
     async def hear() -> None:

@@ -1,4 +1,4 @@
-"""Every provider of boxes, each on the real thing or on a double that speaks as the real one does."""
+"""Every provider of boxes, each on the real thing or on a double that responds as the real one does."""
 
 import asyncio
 import os
@@ -74,7 +74,7 @@ class Boxes:
         """The box once it is so."""
         async with asyncio.timeout(PATIENCE):
             while not condition(found := await self.provider.get(box.name)):
-                await asyncio.sleep(0.02)  # a provider's boxes tell nobody here
+                await asyncio.sleep(0.02)  # a provider's boxes send no notifications
         return found
 
     async def close(self) -> None:

@@ -67,13 +67,13 @@ def with_kubernetes(tmp_path: Path) -> Iterator[Made]:
 
 
 class Served:
-    """A sandbox with an agent server, and somebody who asks for it."""
+    """A sandbox with an agent server, and a user who requests it."""
 
     def __init__(self, bus: Bus, person: Person, sandbox: str) -> None:
         self._bus, self.person, self.sandbox = bus, person, sandbox
 
     async def ask(self, *, with_key: bool) -> AgentServerView:
-        """Where it is said to be."""
+        """Its published address."""
         asked = GetAgentServer(sandbox=self.sandbox, with_key=with_key)
         found: AgentServerView = await self._bus.ask(asked, "p1", timeout=PATIENCE)
         return found

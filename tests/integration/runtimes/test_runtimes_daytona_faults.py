@@ -311,7 +311,7 @@ async def test_ephemeral_sandbox_stays_until_it_is_removed(daytona_double: Doubl
     """Stopped it would be deleted with its unpublished events."""
     ephemeral, spec = cloud(daytona_double, ephemeral=True, block_network=True), at.spec("exit 3")
     box = await ephemeral.create(spec)
-    await at.until(box, lambda one: one is not None and one.end is not None)  # by itself, before it is told to
+    await at.until(box, lambda one: one is not None and one.end is not None)  # by itself, before the request to
     await ephemeral.stop(spec.name, 1)
     ended = await ephemeral.get(spec.name)
     shown = daytona_double.of(spec.name).shown

@@ -32,7 +32,7 @@ async def person(herd: Broker, tmp_path: Path) -> AsyncIterator[Person]:
 
 
 class Spawner:
-    """A spawner as a user has it: a process of its own, told by variables, with its log in a file."""
+    """A spawner as a user has it: a process of its own, configured by variables, with its log in a file."""
 
     def __init__(self, herd: Broker, double: Double, home: Path, **values: Any) -> None:
         given = {

@@ -213,7 +213,7 @@ async def none_at_it(docker: Docker) -> None:
 
 
 async def forget(docker: Docker, image: str) -> None:
-    """Take what was brought away again."""
+    """Remove what was added."""
     await docker.images.delete(image, force=True)
 
 

@@ -63,7 +63,7 @@ async def docker(docker_engine: RealEngine) -> AsyncIterator[Docker]:
 
 
 async def image(docker: Docker, mounted: list[Mount]) -> str:
-    """The base, told where its toolchains are."""
+    """The base, with the folder of its toolchains."""
     binds = [f"{one.source}:{one.target}:ro" for one in mounted[:2]]
     told: dict[str, Any] = {"Image": IMAGE, "Cmd": ["/bin/sh", "-c", CONFIGURED], "HostConfig": {"Binds": binds}}
     told["HostConfig"]["NetworkMode"] = "none"
@@ -79,7 +79,7 @@ async def image(docker: Docker, mounted: list[Mount]) -> str:
 
 
 class Served:
-    """A sandbox with an agent server, and whoever asks for it."""
+    """A sandbox with an agent server, and a user who requests it."""
 
     def __init__(self, person: Person, sandbox: str) -> None:
         self.person, self.sandbox = person, sandbox

@@ -17,7 +17,7 @@ from tests.integration.runtimes.conftest import Boxes
 
 pytestmark = [pytest.mark.timeout(900)]
 WEBSOCKETS = 31
-"""The minor version from which on commands go over WebSockets; before it was SPDY, which nothing here speaks."""
+"""The minor version from which on commands go over WebSockets; before it was SPDY, which nothing here implements."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Kubectl:
 
 @pytest.fixture(scope="module")
 def kubectl() -> Kubectl:
-    """The one of this machine if it is new enough to speak over WebSockets; else Debian's, beside the checkout."""
+    """The one of this machine if it is new enough for WebSockets; else Debian's, beside the checkout."""
     found = shutil.which("kubectl")
     if found and (own := Kubectl(found, minor(found))).minor >= WEBSOCKETS:
         return own
@@ -89,7 +89,7 @@ async def test_kubectl_lists_watches_and_deletes_pods(cluster: Cluster, pods: Bo
 async def test_kubectl_runs_commands_in_pods(cluster: Cluster, pods: Boxes, kubectl: Kubectl) -> None:
     """Input, both outputs and the exit status are passed on."""
     if kubectl.minor < WEBSOCKETS:
-        pytest.skip(f"kubectl 1.{kubectl.minor} runs commands over SPDY: the double speaks WebSockets, as we do")
+        pytest.skip(f"kubectl 1.{kubectl.minor} runs commands over SPDY: the double uses WebSockets, as we do")
     name = f"sandherd-{(await pods.make()).name}"
     assert (await said(kubectl, cluster, "exec", name, "--", "sh", "-c", "echo out; id -u")).split() == ["out", "1000"]
     assert "exit code 7" in await said(kubectl, cluster, "exec", name, "--", "sh", "-c", "exit 7", code=7)

@@ -30,13 +30,13 @@ ADMISSION = {
     'pods "x" is forbidden: error looking up service account a/b: serviceaccount "b" not found': "SERVICE_ACCOUNT",
     "pods \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no": "check the policy",
 }
-"""What servers say, and what of the remedy is said with it."""
+"""Texts of servers, and what the error says of the remedy."""
 QUOTA = 'pods "x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, limited: pods=4'
 
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """A cluster of the test's own: what is broken there is broken for nobody else."""
+    """A cluster of the test's own: what is broken there is broken for no other test."""
     with Cluster() as one:
         yield one
 

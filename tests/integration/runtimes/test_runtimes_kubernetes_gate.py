@@ -21,7 +21,7 @@ FAIR = 'trap "exit 5" TERM; while :; do sleep 0.05; done'
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """A cluster of the test's own: what is slow there is slow for nobody else."""
+    """A cluster of the test's own: what is slow there is slow for no other test."""
     with Cluster() as one:
         yield one
 
@@ -52,7 +52,7 @@ async def test_restarted_program_is_terminated_by_its_own_pid(cluster: Cluster, 
     ended = await pods.provider.get(box.name)
     assert ended is not None
     assert ended.end is not None
-    assert ended.end.code in {5, 143}, "it was killed after its grace"  # 143 before it has said what to do at SIGTERM
+    assert ended.end.code in {5, 143}, "it was killed after its grace"  # 143 before it has set a handler of SIGTERM
     assert ended.runs == 2
 
 
@@ -65,7 +65,7 @@ async def test_pod_restarted_before_its_program_starts_it_then(cluster: Cluster,
     cluster.now(cluster.kubelet.containers[pod_of(cluster, spec.name)["metadata"]["uid"]].kill)
     async with asyncio.timeout(PATIENCE):
         while not restarts(cluster, spec.name):
-            await asyncio.sleep(0.02)  # another thread: nothing here is told of it
+            await asyncio.sleep(0.02)  # another thread: it sends no notification
     box = await pods.provider.create(spec)
     assert box.alive
     assert (await pods.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives")).out == b"life\n"

@@ -101,7 +101,7 @@ async def settled(cluster: Cluster, pods: Boxes, name: str) -> None:
             await pods.provider.get(name)
             if asked(cluster) == before:
                 return
-            await asyncio.sleep(0.02)  # another thread: nothing here is told of it
+            await asyncio.sleep(0.02)  # another thread: it sends no notification
 
 
 async def test_what_was_done_to_a_box_is_read_at_once(cluster: Cluster, pods: Boxes) -> None:
@@ -182,7 +182,7 @@ def listed(cluster: Cluster) -> int:
 
 
 async def listed_again(cluster: Cluster) -> None:
-    """Until all objects were asked for once more."""
+    """Until all objects were requested again."""
     lists = listed(cluster)
     await until(lambda: listed(cluster) > lists)
 
@@ -204,7 +204,7 @@ async def test_many_boxes_without_copies_are_read_by_one_list(cluster: Cluster, 
 
 
 class Watches(Fault):
-    """Whoever watches is told this."""
+    """Watchers get this response."""
 
     def takes(self, request: object) -> bool:
         """By the query."""

@@ -1,4 +1,4 @@
-"""The removal of boxes whose objects something else holds: it takes as long as that does, and nobody is misled."""
+"""The removal of boxes whose objects something else holds: it takes as long as that does, and no one is misled."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import partial
@@ -113,7 +113,7 @@ async def test_box_that_its_cluster_ends_during_its_creation_is_not_created_with
 
 
 async def test_a_removal_is_not_attributed_to_the_cluster(cluster: Cluster, pods: Boxes) -> None:
-    """Neither ours nor a user's: whoever reads the box meanwhile reads that it was deleted."""
+    """Neither ours nor a user's: who reads the box meanwhile reads that it was deleted."""
     box = await pods.make(WAITS)
     change(cluster, box.name, HELD)
     async with listening(pods) as heard:

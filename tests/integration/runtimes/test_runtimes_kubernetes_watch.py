@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """A cluster of the test's own: its history is lost for nobody else."""
+    """A cluster of the test's own: its history is lost for no other test."""
     with Cluster() as one:
         yield one
 

@@ -76,7 +76,7 @@ async def test_daytona_token_is_another_after_each_start(clouds: Boxes, daytona_
 
 
 async def _told(boxes: Boxes, box: Box) -> list[int]:
-    """The ports that the program of a box was told of; none while it has not begun."""
+    """The ports that the program of a box has in its variables; none while it has not begun."""
     ran = await boxes.sh(
         box, "tr '\\0' '\\n' < /proc/$(cat /sandherd/run/pid)/environ | sed -n 's/^SANDHERD_PORTS=//p'"
     )

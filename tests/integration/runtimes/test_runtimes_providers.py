@@ -138,7 +138,7 @@ async def test_end_of_a_program_is_reported(boxes: Any) -> None:
             heard.add(name)
 
     hearing = asyncio.create_task(hear())
-    while not heard:  # nobody is told that it listens, but by its first news
+    while not heard:  # its first name shows that it is subscribed
         await boxes.make("exit 0")
         await asyncio.sleep(0.3)
     box = await boxes.make("sleep 0.3; exit 7")
@@ -146,7 +146,7 @@ async def test_end_of_a_program_is_reported(boxes: Any) -> None:
     assert (ended.alive, ended.end.code, ended.end.out_of_memory) == (False, 7, False)
     async with asyncio.timeout(PATIENCE):
         while box.name not in heard:
-            await asyncio.sleep(0.02)  # the generator tells it in its own time
+            await asyncio.sleep(0.02)  # the generator yields it later
     hearing.cancel()
     await asyncio.gather(hearing, return_exceptions=True)
 

@@ -298,7 +298,7 @@ async def test_abandoned_creation_is_found_and_removed(remote_double: Double) ->
     making = asyncio.create_task(first.make(labels={HERD: herd}))
     async with asyncio.timeout(PATIENCE):
         while not remote_double.living():
-            await asyncio.sleep(0.02)  # the double tells nobody
+            await asyncio.sleep(0.02)  # the double sends no notification
     making.cancel()
     await asyncio.gather(making, return_exceptions=True)
     another = remote(remote_double, herd=herd)

@@ -1,4 +1,4 @@
-"""Forged reports of an agent in a remote sandbox affect no other, and its sandbox is stopped all the same."""
+"""Forged reports of an agent in a remote sandbox affect no other, and its sandbox is stopped nevertheless."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -102,7 +102,7 @@ async def test_sandbox_without_its_agent_server_is_stopped(at: Boxes, remote_dou
 
 
 async def test_sandbox_marked_as_quarantined_by_its_agent_is_stopped(at: Boxes, remote_double: Double) -> None:
-    """The agent has ended the keeper: a stop ends it all the same, and so does the sweep."""
+    """The agent has ended the keeper: a stop ends it nevertheless, and so does the sweep."""
     box, runtime = await at.make(f"setsid sleep 7654 & echo $! > {RUN}/own; wait"), BoxRuntime(at.provider, at.herd)
     await at.sh(box, f"cd {RUN}; until [ -s own ] && read -r pid born < keeper; do :; done; kill -9 $pid; touch aside")
     assert (await runtime.list_quarantined(), await runtime.observe(box.name)) == ([box.name], None)

@@ -125,7 +125,7 @@ async def open_process(tmp_path: Path) -> AsyncIterator[Open]:
 
 
 class Person:
-    """Somebody who gives commands, asks, and listens, in a project."""
+    """A user who sends commands and requests, and receives events, in a project."""
 
     def __init__(self, bus: Bus, eventually: Eventually, home: Path, project: str = "p1") -> None:
         self.bus, self.project = bus, project
@@ -207,7 +207,7 @@ class Person:
         await self.bus.ask(command, self.project, timeout=PATIENCE)
 
     def said(self, entity: str, event_type: str) -> dict[str, Any]:
-        """What the first event of a type said of it."""
+        """The data of the first event of a type about it."""
         return next(e["data"] for e in self.events if e["subject"] == entity and e["type"] == event_type)
 
     async def task(self, task: str, timeout: float = PATIENCE) -> TaskView | None:
@@ -239,7 +239,7 @@ class Person:
         return found
 
     def unique(self) -> list[dict[str, Any]]:
-        """The events without repetitions, which the broker does not keep but a listener may hear after a crash."""
+        """The events without repetitions, which the broker does not store but a subscriber may get after a crash."""
         return list({event["id"]: event for event in self.events}.values())
 
     async def sandboxes(self, timeout: float = PATIENCE) -> list[SandboxView]:

@@ -1,7 +1,7 @@
 """A program that floods a subject with a client's credential: `<url> <credentials> <subject> <again> <body>`.
 
 It publishes at full speed until its connection is closed; with `again` it connects again each time, and pauses after
-every 4 MB, so that something of the machine is left to the others. It ends after so many messages or bytes.
+every 4 MB, so that something of the machine is left to the others. It ends after a number of messages or bytes.
 """
 
 import asyncio

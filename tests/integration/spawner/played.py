@@ -1,4 +1,4 @@
-"""The access room on a real bus, with records as they are wanted and a worker that a test plays."""
+"""The access handlers on a real bus, with records as they are wanted and a worker that a test plays."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -60,7 +60,7 @@ async def access_room(
 
 
 async def make_record(live: LiveState, sandbox: str = "sbx-1", **fields: Any) -> SandboxRecord:
-    """A sandbox of project p1, running if nothing else is said."""
+    """A sandbox of project p1, running by default."""
     record = SandboxRecord(
         project="p1",
         sandbox=sandbox,

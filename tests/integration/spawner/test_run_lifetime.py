@@ -70,7 +70,7 @@ async def test_interrupted_run_leaves_nothing(number: signal.Signals, options: t
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs; what nobody reaps is no more than a number."""
+    """Whether a process runs; a zombie is not running."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -39,7 +39,7 @@ SANDBOX = "sbx-whole"
 
 
 class Tenant:
-    """Somebody with a sandbox of their own."""
+    """A user with a sandbox of their own."""
 
     def __init__(self, person: Any) -> None:
         self.person = person

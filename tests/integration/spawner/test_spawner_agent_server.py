@@ -31,7 +31,7 @@ SECONDS = 150
 
 
 class Served:
-    """A sandbox with an agent server, and whoever asks for it."""
+    """A sandbox with an agent server, and a user who requests it."""
 
     def __init__(self, person: Any, sandbox: str) -> None:
         self.person, self.sandbox = person, sandbox
@@ -51,7 +51,7 @@ class Served:
                 return answer.status, await answer.json()
 
     async def said(self, action: str, start: int = 1) -> dict[str, Any]:
-        """The event of this start, once it was said."""
+        """The event of this start, once it was published."""
 
         def find() -> dict[str, Any] | None:
             found = (e["data"] for e in self.person.unique() if e["type"] == f"agent.{action}")
@@ -130,7 +130,7 @@ async def _answers_to_its_key_alone(served: Served, key: str, herd: Broker) -> N
 
 
 async def _is_confined_like_an_agent(served: Served, key: str, work: Path) -> None:
-    """What the server runs for whoever has its key, and so the server itself, whose rights it has."""
+    """What the server runs for a holder of its key, and so the server itself, whose permissions it has."""
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
     async with server:
         code = check_code("server", server.sockets[0].getsockname()[1])

@@ -161,7 +161,7 @@ async def test_paused_sandbox_is_adopted_by_the_next_spawner(spawner: Make, pers
 
 
 async def extended(person: Any) -> tuple[str, int]:
-    """A sandbox that was extended before its time was over, and that time: how soon this is done nobody knows."""
+    """A sandbox that was extended before its time was over, and that time: how soon this is done is unknown."""
     for seconds in (2, 10, 60):
         name = await person.create(ttl_seconds=seconds)
         await person.command(ExtendSandbox(sandbox=name, seconds=300), name)

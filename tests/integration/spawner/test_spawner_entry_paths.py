@@ -33,7 +33,7 @@ if '--warm' in sys.argv and not warm.wait_for_identity(os.environ): sys.exit()
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    """A port of the host's loopback, which nobody in a sandbox may reach."""
+    """A port of the host's loopback, which no sandbox may reach."""
     visitors: list[str] = []
 
     async def visit(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

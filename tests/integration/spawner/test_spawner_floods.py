@@ -27,7 +27,7 @@ from tests.patience import PATIENCE
 
 Spawn = Callable[..., Service]
 JUNK = b'{"subject": "", "type": ""}'
-"""No event; but one that whoever listens live here can read."""
+"""No event; but one that a live subscriber can read."""
 BURST = 14_000
 """More messages than a sandbox may be ahead of its rate, if they come within a few seconds."""
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -85,7 +85,7 @@ async def flood(client: Client, subject: str, body: bytes = JUNK) -> None:
     try:
         await closed(client)
     finally:
-        publishing.cancel()  # a flush that nobody answers any more waits for its whole time
+        publishing.cancel()  # a flush without a reply waits for its whole time
         await asyncio.gather(publishing, return_exceptions=True)
 
 
@@ -173,7 +173,7 @@ async def test_disconnected_sandbox_gets_no_new_credential(herd: Broker, spawner
         try:
             async with herd.bus(Principal.JOINER, project="p1", sandbox=sandbox, patience=5) as joiner:
                 reply = await joiner.request(CREDENTIAL.fill(project="p1", sandbox=sandbox), question, timeout=PATIENCE)
-        except BusError:  # the broker itself lets nobody in of a sandbox that has ended
+        except BusError:  # the broker itself refuses a sandbox that has ended
             assert (await person.sandbox(sandbox)).state in SANDBOX_ENDED
         else:
             assert b'"refused"' in reply

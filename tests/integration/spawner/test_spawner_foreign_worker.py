@@ -151,7 +151,7 @@ async def check_artifact(person: Any, sandbox: str) -> None:
 
 @pytest.mark.parametrize("approval_seconds", [0.5])
 async def test_worker_of_the_guide_applies_the_timeout_of_an_approval(herd_of_all: None, person: Any) -> None:
-    """Nobody answers: the worker continues by itself as `on_timeout` says, and message-relay states the outcome."""
+    """No one answers: the worker continues by itself as `on_timeout` says, and message-relay states the outcome."""
     task, sandbox, _ = await begun(person, ["true"])
     assert (await person.ended(task)).error == "it was not approved"
     await person.hears(sandbox, "approval.expired")

@@ -1,10 +1,10 @@
 """Random histories of a herd on the real broker: the invariants hold under any failure.
 
-The spawner's real parts work on a real nats-server; people, workers, providers, leases and the clock are scripted
+The spawner's real parts work on a real nats-server; users, workers, providers, leases and the clock are scripted
 (`scripted/`). A spawner may be killed before or after any await on the broker, a runtime or a lease, be stopped there
 for as long as the history likes, or wait there for a slow answer; a second one works beside it, and leases pass
 between them at any time. Providers lose answers, do things twice or much later, lose sandboxes, and have ones that
-nobody asked for. Commands and events come in any order, and again.
+was not requested. Commands and events come in any order, and again.
 
 At every write the broker takes: the transition is in the table; the sandbox of the attempt before has ended before the
 next begins; no limit is exceeded; no old leader writes. At every agent's start: no other of its task is at work. When
@@ -114,7 +114,7 @@ class Histories(RuleBasedStateMachine):
         for _ in range(rounds):
             self.all_that_is_to_be_done(0, None)
 
-    # --- people --------------------------------------------------------------------------------------------------
+    # --- users ---------------------------------------------------------------------------------------------------
 
     @rule(spec=tasks)
     def submit(self, spec: tuple[str, dict[str, Any]]) -> None:

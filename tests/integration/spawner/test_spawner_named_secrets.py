@@ -35,7 +35,7 @@ def needs(value: str) -> list[str]:
 
 @pytest.fixture
 def sandherd(herd: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Runs the command as a person of project p1, with this text on standard input."""
+    """Runs the command as a user of project p1, with this text on standard input."""
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
     context = context_of(herd)
     place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]

@@ -34,7 +34,7 @@ async def pooled(service: Service) -> list[WarmRecord]:
 
 
 async def ready(person: Any, service: Service, count: int = 1) -> list[WarmRecord]:
-    """So many wait, and nothing else is in the pool."""
+    """That number waits, and nothing else is in the pool."""
 
     async def look() -> list[WarmRecord] | None:
         found = await pooled(service)

@@ -91,7 +91,7 @@ async def test_cancelled_request_ends_its_command(open_process: Open, plan_for: 
     before = await members_at_start(runtime)
     running = asyncio.create_task(sh(runtime, "touch begun; exec sleep 4711"))
     while await runtime.read(UNIT, "work/begun", 1) is None:
-        await asyncio.sleep(0.01)  # another process: nothing here is told of it
+        await asyncio.sleep(0.01)  # another process: it sends no notification
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await ended(runtime, before)

@@ -202,7 +202,7 @@ async def completed(operator: Bus, task: str) -> bool:
 
 
 async def test_only_an_operator_changes_a_project(spawner: Make, operator: Bus, herd: Broker) -> None:
-    """A client may show its own; nobody else may read, change or overwrite a record."""
+    """A client may show its own; no one else may read, change or overwrite a record."""
     async with spawner().running():
         await set_limits(operator, "p1", tasks=1)
         change = SetProject(limits=ProjectLimits(tasks=9)).model_dump_json().encode()

@@ -53,7 +53,7 @@ async def test_sandbox_is_created_once_capacity_is_available(spawner_with: Make,
     async def create(plan: SandboxPlan, real: Callable[[SandboxPlan], Awaitable[None]]) -> None:
         asked.append(plan.unit)
         if len(asked) < 3:
-            raise RuntimeFailedError(RuntimeFault.QUOTA, "no room")
+            raise RuntimeFailedError(RuntimeFault.QUOTA, "no capacity")
         await real(plan)
 
     async with spawner_with(create).running():
@@ -68,7 +68,7 @@ async def test_sandbox_never_created_fails_its_attempt(spawner_with: Make, perso
 
     async def create(plan: SandboxPlan, real: Callable[[SandboxPlan], Awaitable[None]]) -> None:
         if plan.attempt == 1:
-            raise RuntimeFailedError(RuntimeFault.QUOTA, "no room")
+            raise RuntimeFailedError(RuntimeFault.QUOTA, "no capacity")
         await real(plan)
 
     async with spawner_with(create, spawn_timeout=10).running():

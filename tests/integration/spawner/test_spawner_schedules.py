@@ -59,7 +59,7 @@ def scheduling(herd: Broker, home: Path, clock: Clock) -> Callable[[], Service]:
 
 @pytest.fixture
 def sandherd(herd: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Sandherd:
-    """Runs the command as a person of project p1."""
+    """Runs the command as a user of project p1."""
     monkeypatch.setattr("sandherd.telemetry.logs.configure", lambda *_: None)
     context = context_of(herd)
     place = ["--nats-url", context.nats_url, "--credentials", str(context.credentials), "--home", str(context.home)]
@@ -187,7 +187,7 @@ async def check_overlap(person: Any, alice: Herd, clock: Clock, name: str, overl
 
 @pytest.fixture
 async def start(herd: Broker, home: Path, tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
-    """Starts a spawner as a process of its own that dies at its n-th act, with its clock at a moment."""
+    """Starts a spawner as a process of its own that is killed at its n-th act, with its clock at a moment."""
     started: list[asyncio.subprocess.Process] = []
     settings = herd.settings(Principal.SPAWNER, home=home, **OPTIONS)
 

@@ -55,7 +55,7 @@ async def test_completed_task_leaves_no_value(spawner: Make, person: Any, herd: 
         await person.eventually((work / "ok").exists)
         stored = holding(CANARY.encode(), herd.home)
         assert stored == []
-        # Whoever has the herd's keys as well can open it as long as the task is not done.
+        # A holder of the herd's keys as well can open it as long as the task is not done.
         assert any("/" not in found for found in thief.finds())
         (work / "go").touch()
         assert (await person.ended(task)).state == "completed"

@@ -25,14 +25,14 @@ FLOOD = "sandherd.v1.event.p1.sbx-mad.agent.message"
 
 @pytest.fixture
 async def small(herd: Broker) -> Broker:
-    """The broker, with little room for events."""
+    """The broker, with little space for events."""
     async with herd.provisioner() as jetstream:
         await jetstream.update_stream(stream_config(replace(BY_STREAM["EVENTS"], max_bytes=1024 * 1024)))
     return herd
 
 
 async def fill_up(bus: Bus) -> None:
-    """Flood EVENTS until not even the smallest event finds room."""
+    """Flood EVENTS until not even the smallest event fits."""
     for size in (200_000, 1000, 1):
         with suppress(StreamFullError):
             for number in range(100_000):
@@ -51,7 +51,7 @@ async def on_record(person: Any, task: str) -> Any:
 
 
 def was_refused(place: Path) -> bool:
-    """Whether the worker of this sandbox has logged that there was no room."""
+    """Whether the worker of this sandbox has logged that there was no space."""
     return any(path.name.endswith("log") for path in holding(b"maximum bytes exceeded", place))
 
 

@@ -19,7 +19,7 @@ from tests.patience import PATIENCE
 
 pytestmark = [
     pytest.mark.faults,
-    # nats-py forgets the writers of connections that are lost while it connects; the kernel has their ends already.
+    # nats-py drops the writers of connections that are lost while it connects; the kernel has their ends already.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 

@@ -120,7 +120,7 @@ async def changes_the_number_only_when_asked(cluster: Broker) -> None:
         await provision(js)
         config = (await js.stream_info("DEAD")).config
         assert (config.num_replicas, config.max_bytes) == (1, BY_STREAM["DEAD"].max_bytes)
-        # Right after the first change the servers may know of no peer with room: like every caller, retry.
+        # Right after the first change the servers may know of no peer with space: like every caller, retry.
         await patiently(lambda: provision(js, 3), 3)
         assert (await js.stream_info("DEAD")).config.num_replicas == 3
 
@@ -165,7 +165,7 @@ async def lets_no_stranger_in(cluster: Broker) -> None:
 
 
 async def refuses_the_revoked_everywhere(cluster: Broker) -> None:
-    """Who is revoked is cut off at one server and refused at another, and at one that was away meanwhile."""
+    """Who is revoked is cut off at one server and refused at another, and at one that was stopped meanwhile."""
     key, now = Key.new(KeyKind.USER), datetime.now(UTC)
     token, expires = cluster.minter().mint_worker("p1", "sbx-1", key.public, life=3600)
     keys = SpawnerKeys.read(cluster.spawner_identity)
@@ -203,7 +203,7 @@ async def until_done(revoker: Revoker, key: str, expires: datetime, now: datetim
 
 
 async def tells_who_is_away(cluster: Broker) -> None:
-    """Of the servers' own word and of doctor's: one that is away is named, and the others are well."""
+    """Of the servers' own word and of doctor's: one that is stopped is named, and the others are well."""
     await until_well(cluster, *SERVERS)
     await cluster.servers[1].kill()
     await until_well(cluster, "sandherd-1", "sandherd-3")

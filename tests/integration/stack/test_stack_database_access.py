@@ -56,7 +56,7 @@ async def attack(server: PostgresServer, uid: int, role: str = "postgres") -> st
 
 
 def laid_open(server: PostgresServer) -> None:
-    """Every mode that keeps others from the socket is taken away: what is left is the server's own authentication."""
+    """Every mode that keeps others from the socket is removed: what is left is the server's own authentication."""
     for path in (server.sockets, *server.sockets.iterdir()):
         path.chmod(0o777)
 

@@ -76,7 +76,7 @@ async def test_broker_that_cannot_start_states_why(tmp_path: Path) -> None:
 
 
 async def test_a_process_is_waited_for_without_polling(tmp_path: Path) -> None:
-    """The end of a process is seen, whoever its parent is; one that never was has ended."""
+    """The end of a process is seen, whichever process is its parent; one that never was has ended."""
     child = ChildProcess(ChildCommand(arguments=["sleep", "60"], log=tmp_path / "log"))
     child.start()
     await child.stop(grace=PATIENCE)

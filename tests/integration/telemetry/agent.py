@@ -1,4 +1,4 @@
-"""An agent that asks its model, uses a tool again and again, is told to do otherwise, and does so."""
+"""An agent that asks its model, uses a tool again and again, is steered to do otherwise, and does so."""
 
 import json
 import os

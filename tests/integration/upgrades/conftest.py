@@ -104,7 +104,7 @@ class Site:
 
     @property
     def context(self) -> Context:
-        """Where a person is."""
+        """The home directory of a user."""
         credentials = self.broker.credentials(Principal.CLIENT)
         return Context(nats_url=self.broker.url, credentials=credentials, project="default", home=self.home)
 

@@ -59,7 +59,7 @@ def test_shallow_clone_without_its_origin_names_the_remedy(origin: Path) -> None
 
 
 def test_last_release_is_an_ancestor() -> None:
-    """Every full clone has it; a shallow one can't tell."""
+    """Every full clone has it; a shallow one can't show that."""
     assert is_shallow() or is_behind(last_release().commit)
 
 

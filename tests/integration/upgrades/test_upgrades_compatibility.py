@@ -43,7 +43,7 @@ def again(model: type[BaseModel], example: Any) -> Any:
 
 
 def without_what_is_newer() -> list[Said]:
-    """What today's services, workers and clients say where nobody asks for anything new."""
+    """What today's services, workers and clients publish if nothing new is requested."""
     requests = [("requests", name, again(REQUESTS[name], one)) for name, one in RELEASE.of_kind("requests").items()]
     answers = {name: one for name, one in RELEASE.of_kind("replies").items() if name in REQUESTS}
     replies = [("replies", name, again(reply_model(name), one)) for name, one in answers.items()]

@@ -29,7 +29,7 @@ def speaker(subject: str) -> Principal:
 
 
 async def say_all(broker: Broker) -> None:
-    """Each event to the letter, by whoever said it then."""
+    """Each event to the letter, by whichever part published it then."""
     buses: dict[tuple[Principal, str], Bus] = {}
     async with AsyncExitStack() as stack:
         for event in EVENTS.values():

@@ -52,7 +52,7 @@ async def history(old: Path, url: str, events: Sequence[Any]) -> tuple[list[str]
 
 
 def spoken() -> list[Any]:
-    """What the last release said, one event of each type."""
+    """What the last release published, one event of each type."""
     return list(last_release().of_kind("events").values())
 
 

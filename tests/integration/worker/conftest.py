@@ -241,7 +241,7 @@ class Sandbox:
         async def once() -> Receipt | None:
             try:
                 return Receipt.model_validate_json(await relay.request(subject, document, timeout=2))
-            except Exception:  # noqa: BLE001  # nobody there yet
+            except Exception:  # noqa: BLE001  # not listening yet
                 return None
 
         receipt: Receipt = await wait_until(once, "a receipt")

@@ -129,7 +129,7 @@ async def test_output_that_fills_the_disk_stops_the_agent(
 
 
 async def test_agent_that_fills_the_disk_is_stopped(sandbox: Any, disk: SmallDisk) -> None:
-    """The agent takes any freed space at once: its end is published all the same."""
+    """The agent takes any freed space at once: its end is published nevertheless."""
     sandbox.python(TALKS.replace("for number", f"{GREEDY}\nfor number", 1))
     assert await sandbox.run() == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
     check_end(await whole(sandbox))

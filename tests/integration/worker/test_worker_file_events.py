@@ -27,14 +27,14 @@ echo secret >passed.over
 
 
 async def changes(sandbox: Any) -> dict[str, Any]:
-    """What was told of each path, which is once."""
+    """What was published of each path, which is once."""
     events = [event.data for event in await sandbox.events("file_edited")]
     assert len({event.file_path for event in events}) == len(events)
     return {event.file_path: event for event in events}
 
 
 async def changed_unseen(sandbox: Any, eventually: Any, script: str, files: dict[str, str]) -> None:
-    """Run a script to its end while its worker stands still: what a look would see half done is told more than once."""
+    """Run a script to its end while its worker stands still: a scan of a half-done state would publish twice."""
     sandbox.task(f"until test -e ../go; do sleep 0.02; done\n{script}\ntouch ../done", files=files)
     await sandbox.start()
     await sandbox.event("tool_use")
@@ -71,7 +71,7 @@ async def test_each_kind_of_change_is_reported_once(sandbox: Any, eventually: An
 
 async def test_diffs_of_a_run_restore_its_work(sandbox: Any, tmp_path: Path, eventually: Any) -> None:
     """Applied by git to the earlier files, the diffs in events and artifacts yield the present ones."""
-    script = SCRIPT.replace("\\377", "")  # whose name can't be said can't be made again
+    script = SCRIPT.replace("\\377", "")  # whose name can't be published can't be made again
     await changed_unseen(sandbox, eventually, script, BEFORE)
     again = tmp_path / "again"
     again.mkdir()

@@ -194,7 +194,7 @@ async def test_worker_that_is_stopped_during_the_checkout_saves_nothing(
 
 
 async def test_changes_while_a_sandbox_lingers_are_saved(sandbox: Any, origin: Origin) -> None:
-    """Once more at the very end, if there are any."""
+    """Again at the very end, if there are any."""
     sandbox.task("echo 1 > one", repository=origin.by_mirror(sandbox), linger_seconds=600)
     await sandbox.start()
     await sandbox.event("waiting")

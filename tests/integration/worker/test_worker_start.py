@@ -25,7 +25,7 @@ def kinds(events: list[Any]) -> list[str]:
 
 
 async def test_attempt_without_permission_does_not_start(sandbox: Any, desk: Any) -> None:
-    """An attempt that is over does not run again, whoever started its worker; there is nothing to recover."""
+    """An attempt that is over does not run again, whichever process started its worker; there is nothing to recover."""
     desk.may_start = False
     sandbox.task("touch begun")
     assert await sandbox.run() == ExitCode.NOT_STARTED
@@ -122,7 +122,7 @@ async def _warm(sandbox: Any, eventually: Any) -> None:
 
 
 def _opened(pipe: Path) -> bool:
-    """Whether somebody reads the pipe."""
+    """Whether a process reads the pipe."""
     try:
         os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
     except OSError:

@@ -132,7 +132,7 @@ class Command:
 
 
 class Acp:
-    """Speaks the Agent Client Protocol on its standard streams: JSON-RPC 2.0, a message a line."""
+    """Implements the Agent Client Protocol on its standard streams: JSON-RPC 2.0, a message a line."""
 
     KINDS: ClassVar = {"Run": "execute", "Read": "read", "Write": "edit", "Edit": "edit"}
 

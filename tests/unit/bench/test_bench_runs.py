@@ -94,7 +94,7 @@ async def ended(process: "subprocess.Popen[bytes]", screen: int) -> Ended:
 
     def wait() -> Ended:
         found = b""
-        with suppress(OSError):  # a terminal that nobody has open any more
+        with suppress(OSError):  # a terminal that is no longer open anywhere
             while data := os.read(screen, 65536):
                 found += data
         return Ended(process.wait(), found.decode())

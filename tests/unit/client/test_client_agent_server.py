@@ -1,4 +1,4 @@
-"""What is shown of an agent server: its key only to who asks for it."""
+"""What is shown of an agent server: its key only on request."""
 
 import asyncio
 import json

@@ -37,7 +37,7 @@ OTHERS: Final = {None, "TEXT", "SECONDS", "CURSOR", "DAY", "DAYS", "DIR", "FILE"
     "DOLLARS", "[LOCAL:]REMOTE…", "URL", "new|all|SEQ|TIME", "GROUP", "KEY=VALUE", "FILE|-", "FIELD", "TIMES", "ZONE",
     "FILE|-- OPTIONS…", "BRANCH", "RULE", "BRANCH|TASK", "ID", "URL|PATH", "LIMITS", "GLOB",
     "DURATION", "ROLE", "PATTERN", "[FILE|-]…", "RULE.THRESHOLD=VALUE"}  # fmt: skip
-"""What is no name: numbers, texts, and what names something on the machine of whoever types it. Branches, tickets and
+"""What is no name: numbers, texts, and what names something on the machine of the user. Branches, tickets and
 repositories have rules of git: `test_client_repository_options.py`."""
 
 
@@ -99,7 +99,7 @@ VARIABLE_CHARACTERS: Final = frozenset(string.ascii_letters + "_")
 
 @pytest.fixture
 def broker() -> Iterator[socket.socket]:
-    """Where the broker would be; nobody answers, and whoever connects is seen."""
+    """Where the broker would be; nothing responds, and connections are recorded."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
         yield listening

@@ -70,7 +70,7 @@ def test_database_has_its_name_and_address() -> None:
 
 
 def test_database_that_responds_and_fails_requests_is_an_error() -> None:
-    """As with its files moved away: `ok` beside `database is unavailable` would contradict it."""
+    """As with its files moved: `ok` beside `database is unavailable` would contradict it."""
     well = Check("database", CheckState.RIGHT, "database past at db responds")
     failed = Check("history", CheckState.WRONG, "the history's database is unavailable (could not open file)")
     other = Check("history", CheckState.WRONG, "1 event is missing")

@@ -195,7 +195,7 @@ def faults(source: str) -> list[int]:
 
 def _is_fault(node: ast.AST) -> bool:
     match node:
-        case ast.Name(id=name):  # also without a call: whoever names it can hand it to others
+        case ast.Name(id=name):  # also without a call: a reference can be passed to others
             return name in _PRINTS | _STREAMS
         case ast.Attribute(value=ast.Name(id="sys"), attr=name):
             return name in _STREAMS

@@ -40,7 +40,7 @@ def test_command_for_the_fleet_is_refused(document: Json) -> None:
 
 @pytest.mark.parametrize("document", COMMAND_DOCUMENTS, ids=lambda document: document["type"])
 def test_command_about_another_entity_than_its_data_names_is_refused(document: Json) -> None:
-    """`subject` is the task or sandbox in the data: whoever reads the document by its attributes alone must see it."""
+    """`subject` is the task or sandbox in the data: a reader of the attributes alone must see it."""
     problem = refusal(read_command, subject_of(document), encode(document | {"subject": "another"}))
     assert problem is not None
     assert (problem.code, problem.field) == (Code.INVALID_FIELD, "subject")

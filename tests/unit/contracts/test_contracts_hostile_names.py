@@ -90,7 +90,7 @@ NAMES: Final = [field for field in FIELDS if any(pattern in ALLOWED for pattern 
 
 
 def is_hostile(name: str, patterns: tuple[str, ...]) -> bool:
-    """Whether no name of these patterns is meant to look like this; the rule once more, in other words."""
+    """Whether no name of these patterns is meant to look like this; the rule again, in other words."""
     [pattern] = [pattern for pattern in patterns if pattern in ALLOWED]
     fits = 0 < len(name) <= LONGEST[pattern] and set(name) <= ALLOWED[pattern]
     if pattern == ENV_NAME_PATTERN:
@@ -99,7 +99,7 @@ def is_hostile(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def refusal(field: StringField, name: str) -> Problem | None:
-    """Why a document with this name is refused by whoever reads it, or None."""
+    """Why a document with this name is refused by its readers, or None."""
     try:
         if field.contract in COMMANDS:
             read_command(command_subject(field.contract, "demo"), _command(field, name))

@@ -20,7 +20,7 @@ WORD = "x" * 200_000
 
 
 class Told:
-    """Agents with a registry to look into, and the spans that they tell."""
+    """Agents with a registry to look into, and the spans that they export."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.registry, self.spans = CollectorRegistry(), list[tuple[datetime, datetime, Any]]()
@@ -46,7 +46,7 @@ def said(data: Any, sandbox: str = "sbx-1", at: datetime = NOW) -> Envelope[Any]
 
 @pytest.mark.parametrize("duration", [3e12, 1e16, 1e300])
 def test_call_with_impossible_duration_affects_no_other(told: Told, duration: float) -> None:
-    """A duration that no date or span can have is skipped; other usage is counted all the same."""
+    """A duration that no date or span can have is skipped; other usage is counted nevertheless."""
     told.agents.record(
         [
             said(AgentModelCallCompleted(call_id="m", duration_ms=duration)),

@@ -74,7 +74,7 @@ def _histories() -> st.SearchStrategy[list[Envelope[Any]]]:
 
 def _lives(life: str) -> st.SearchStrategy[list[Envelope[Any]]]:
     """Any events at all, numbered in some order: also such as no spawner would say."""
-    # Submitted and spawned are said once in a life; the other events may come as often as they like.
+    # Submitted and spawned are published once in a life; the other events may come as often as they like.
     often = sorted(MADE_OF.keys() - {"task.submitted", "sandbox.spawned"})
     types = st.lists(st.sampled_from(often), max_size=12).flatmap(
         lambda said: st.permutations([*said, "task.submitted", "sandbox.spawned"])

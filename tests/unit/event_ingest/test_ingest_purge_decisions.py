@@ -29,7 +29,7 @@ def a_fill(held: int, limit: int, *, messages: int = 100, first: int = 1) -> Str
 
 
 def cleared(sizes: list[int], limit: int, handled: int) -> StreamFill:
-    """A stream of messages of these sizes, after room was given in it."""
+    """A stream of messages of these sizes, after a purge."""
     fill = a_fill(sum(sizes), limit, messages=len(sizes))
     while (cut := next_purge_sequence(fill, handled)) is not None:
         assert cut > fill.first

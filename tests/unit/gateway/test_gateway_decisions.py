@@ -188,7 +188,7 @@ def test_every_code_has_a_status_and_busy_has_retry_after() -> None:
 
 
 async def test_event_that_was_read_from_the_stream_is_not_repeated_by_the_feed() -> None:
-    """A client may have read further than the shared feed when it joins: each event comes once all the same."""
+    """A client may have read further than the shared feed when it joins: each event comes once nevertheless."""
 
     class Reader:
         async def batch(self, _subject: str, first: int, _most: int) -> list[StoredMessage]:

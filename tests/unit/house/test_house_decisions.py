@@ -1,4 +1,4 @@
-"""Modules that decide are pure: what the time is, they are told."""
+"""Modules that decide are pure: the time is passed to them."""
 
 import ast
 import re

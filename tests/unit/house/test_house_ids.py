@@ -1,4 +1,4 @@
-"""Ids of events: what somebody can compute before an event is published, somebody can publish something else under."""
+"""Ids of events: under what can be computed before an event is published, something else can be published."""
 
 import ast
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is said of itself is declared: every metric, span and log field, and nothing is declared that nobody says."""
+"""Every metric, span and log field is declared, and nothing is declared that is not used."""
 
 import ast
 from collections.abc import Iterator

@@ -174,7 +174,7 @@ def test_finished_agent_is_never_nudged(story: Story, rules: RuleSet, after: Aft
 
 
 def others(story: Story, times: int, first: int = 0) -> list[ObservedEvent]:
-    """So many different calls."""
+    """`count` different calls."""
     calls = (story.call(f"o{first + number}", given=f"cat {first + number}") for number in range(times))
     return [event for call in calls for event in call]
 

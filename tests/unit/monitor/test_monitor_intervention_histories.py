@@ -34,7 +34,7 @@ class KilledError(Exception):
 
 
 class Played:
-    """One herd of one agent, a relay and a spawner that may be away, and a monitor that may be killed."""
+    """One herd of one agent, a relay and a spawner that may be unavailable, and a monitor that may be killed."""
 
     def __init__(self, seed: int, new_story: Any) -> None:
         self.random = random.Random(seed)
@@ -105,7 +105,7 @@ class Played:
     # --- the other services ----------------------------------------------------------------------------------------
 
     def serve(self) -> None:
-        """Carry out commands, each once, unless the services are away; some time after they were sent."""
+        """Carry out commands, each once, unless the services are unavailable; some time after they were sent."""
         if self.away or not self.pending or self.random.random() < 0.4:
             return
         needed, steering = self.pending.pop(0)

@@ -129,7 +129,7 @@ def test_ignored_steps_lead_to_the_next_one_each(story: Story) -> None:
 
 
 def test_next_step_needs_no_unbroken_row(story: Story) -> None:
-    """Other calls between reset the count of a row; the agent ignores the message all the same."""
+    """Other calls between reset the count of a row; the agent ignores the message nevertheless."""
     state = received(story, intervened(story, told(story.loop(4))))
     calls = [event for n in range(4) for event in (*story.call(f"x{n}", given=f"{n}"), *story.loop(1, first=50 + n))]
     state = concluded(story, told(calls, state))
@@ -358,7 +358,7 @@ def test_interventions_are_remembered_with_their_outcomes(story: Story) -> None:
 
 
 def test_pattern_of_an_agent_that_has_ended_is_only_published(story: Story) -> None:
-    """`unverified_end` judges what was completed: a step of `observe` needs no agent that could receive a message."""
+    """`unverified_end` evaluates what is complete: a step of `observe` needs no agent that could be sent a message."""
     edit = {"file_path": "a.py", "change_type": "modified", "lines_added": 1, "lines_removed": 0}
     state = told([story.seen("agent.file_edited", **edit), story.seen("agent.completed", 2, exit_code=0)])
     decision = decide(state)
@@ -367,7 +367,7 @@ def test_pattern_of_an_agent_that_has_ended_is_only_published(story: Story) -> N
 
 
 def test_finding_about_a_finished_agent_is_published_once_and_nothing_is_sent(story: Story) -> None:
-    """A completed task without a check: evidence for whoever reviews it; the agent is gone."""
+    """A completed task without a check: evidence for its reviewer; the agent has ended."""
     edited = {"file_path": "a.py", "change_type": "modified", "content_sha256": "0" * 64}
     state = told([story.seen("agent.started"), story.seen("agent.file_edited", 1, **edited)])
     state = told([story.seen("agent.completed", 9, turns=1)], state)

@@ -97,7 +97,7 @@ def test_partitions_of_a_killed_replica_are_shared() -> None:
 
 
 def test_uneven_shares_are_stable() -> None:
-    """9 partitions and 4 replicas: 3, 2, 2, 2, whoever has the 3; no partition moves on."""
+    """9 partitions and 4 replicas: 3, 2, 2, 2, whichever replica has the 3; no partition moves on."""
     holders = {PartitionId(9, number): "dabcdabcd"[number] for number in range(9)}
     found = PartitionTable(9, holders, dict.fromkeys("abcd", 9))
     assert {plan(name, 9, found) for name in "abcd"} == {PartitionPlan()}

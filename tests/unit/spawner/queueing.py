@@ -39,7 +39,7 @@ def key_of(view: TaskFacts | SandboxView) -> str:
 
 
 def queue_of(tasks: list[TaskFacts], allowed: SandboxLimits | None = None) -> TaskQueue:
-    """A queue that was told of these."""
+    """A queue that was notified of these."""
     queue = TaskQueue(allowed or SandboxLimits(total=8), AGE)
     for view in tasks:
         queue.change_task(key_of(view), view)
@@ -47,7 +47,7 @@ def queue_of(tasks: list[TaskFacts], allowed: SandboxLimits | None = None) -> Ta
 
 
 def told(queue: TaskQueue, *views: TaskFacts | SandboxView) -> None:
-    """Tell it of these as they stand now."""
+    """Notify it of these in their present state."""
     for view in views:
         if isinstance(view, TaskFacts):
             queue.change_task(key_of(view), view)
@@ -64,12 +64,12 @@ def begin(queue: TaskQueue, view: TaskFacts) -> TaskFacts:
 
 
 def after(seconds: float) -> datetime:
-    """So many seconds later."""
+    """That number of seconds later."""
     return BEGIN + timedelta(seconds=seconds)
 
 
 def names_in_turn(queue: TaskQueue, now: datetime = BEGIN) -> list[str]:
-    """Begin one after the other until there is no room, or none that may."""
+    """Begin one after the other until there is no capacity, or none that may."""
     found = []
     while (view := queue.next(now)) is not None:
         begin(queue, view)

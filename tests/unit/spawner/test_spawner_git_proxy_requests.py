@@ -101,7 +101,7 @@ async def test_two_pushes_at_once_share_the_quota_of_bytes(tmp_path: Path) -> No
 
 
 async def test_bundle_that_cannot_be_deleted_is_no_unknown_error() -> None:
-    """Its push has succeeded: whoever deletes it can ignore that the broker does not respond."""
+    """Its push has succeeded: who deletes it can ignore that the broker does not respond."""
     bus = Mock()
     bus.js.purge_stream = AsyncMock(side_effect=TimeoutError)
     with pytest.raises(StoreUnavailableError):

@@ -1,4 +1,4 @@
-"""What a cluster is told: every object as its schema wants it, for every way that the settings allow."""
+"""What is sent to a cluster: every object as its schema wants it, for every way that the settings allow."""
 
 import itertools
 from dataclasses import replace
@@ -124,7 +124,7 @@ def test_every_object_has_the_recommended_labels() -> None:
 
 
 def test_no_file_of_a_box_is_in_any_object() -> None:
-    """They may be secrets: whoever may read pods, or their cluster's log, would read them."""
+    """They may be secrets: who may read pods, or their cluster's log, would read them."""
     kind = PodOptions(image="i", owner=OWNER)
     assert SECRET not in str(manifests.pod(SPEC, kind)) + str(manifests.sandbox(SPEC, kind, "v1beta1"))
 
@@ -300,7 +300,7 @@ def test_role_equals_the_deployed_file() -> None:
 
 
 def test_every_setting_reaches_the_pods() -> None:
-    """What is said in the settings is what pods are made of."""
+    """Pods are made of what is in the settings."""
     settings = Settings(
         sandbox_image="image:1",
         kubernetes_user="1001:2002",

@@ -1,4 +1,4 @@
-"""What a cluster says of a pod, in every way that a pod can come to grief: told apart, each with its remedy."""
+"""What a cluster says of a pod, in every way that a pod can fail: distinguished, each with its remedy."""
 
 from typing import Any
 

@@ -25,7 +25,7 @@ def test_pointer_is_read_strictly(text: str, pointer: LfsPointer | None) -> None
 
 
 def test_output_of_git_is_read() -> None:
-    """Sizes tell what may be a pointer; a file may contain what looks like the next header."""
+    """Sizes show what may be a pointer; a file may contain what looks like the next header."""
     assert small_blobs(f"1 blob 12\n2 blob {MAX_POINTER + 1}\n3 tree 12\n4 missing\n5 blob 0\n") == ["1"]
     other = "\n2 blob 3\nabc"
     printed = f"1 blob {len(TEXT)}\n{TEXT}\n3 blob {len(other)}\n{other}\n"

@@ -55,7 +55,7 @@ def submission(linger: int) -> Envelope[SubmitTask]:
 
 
 class Life(RuleBasedStateMachine):
-    """What may happen, in any order; the spawner may die between any two of its steps."""
+    """What may happen, in any order; the spawner may be killed between any two of its steps."""
 
     @initialize(
         linger=st.sampled_from([0, 30]),
@@ -92,7 +92,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def request_only(self) -> None:
-        """The first of the scheduler's writes, and then it dies."""
+        """The first of the scheduler's writes, and then it is killed."""
         if self.task.state == "pending":
             self.make_sandbox()
 
@@ -116,7 +116,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def lead_and_die(self) -> None:
-        """The spawner has done it, and dies before it writes that down."""
+        """The spawner has done it, and is killed before it stores that."""
         if self.sandbox:
             self.do_there(self.next_step(), self.sandbox)
 
@@ -157,7 +157,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.sandbox is not None)
     @rule(wanted=st.booleans())
     def pause_or_resume(self, wanted: bool) -> None:
-        """Somebody asks for it; where it can't be had, nothing changes."""
+        """A user requests it; where it can't be had, nothing changes."""
         assert self.sandbox
         asked = (
             command_decisions.paused_by(self.sandbox, "", can_pause=True)
@@ -212,7 +212,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.seen is not None and self.seen.alive and self.sandbox is not None)
     @rule(frozen=st.booleans())
     def asked_before(self, frozen: bool) -> None:
-        """What somebody asked its runtime for at some time takes effect only now."""
+        """An earlier request to its runtime takes effect only now."""
         if self.sandbox and self.sandbox.state in {"running", "paused"}:
             self.frozen = frozen
 
@@ -224,7 +224,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.kept is not None)
     @rule()
     def put_back(self) -> None:
-        """What was put aside is tried again."""
+        """What was quarantined is tried again."""
         assert self.sandbox
         self.sandbox = of_sandbox.one_more_recovery(self.sandbox)
         self.seen, self.kept = self.kept, None
@@ -328,7 +328,7 @@ class Life(RuleBasedStateMachine):
             assert self.kept is None
 
     def teardown(self) -> None:
-        """Left alone with a spawner that lives, everything ends, and all that was said is whole."""
+        """Left alone with a spawner that lives, everything ends, and all that was published is complete."""
         if not hasattr(self, "task"):
             return
         self.settled = True

@@ -106,7 +106,7 @@ def test_replica_without_the_lease_exports_no_gauges() -> None:
 
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
-    """What is told, in memory."""
+    """The exported spans, in memory."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider(id_generator=_Numbers(), shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))

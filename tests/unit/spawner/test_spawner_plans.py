@@ -25,7 +25,7 @@ OWN = {"KEY": "one-secret", "TOKEN": "another-secret", "OTHER": "nobody's"}
 
 
 class NoMint:
-    """Says nothing of anybody."""
+    """Has no records."""
 
     def mint_joiner(self, project: str, sandbox: str, life: float, serial: int = 0) -> str:
         return "joiner"

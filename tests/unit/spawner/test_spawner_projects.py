@@ -142,7 +142,7 @@ def test_default_harness_that_does_not_fit_is_refused() -> None:
 
 
 def test_limit_of_zero_is_stated_with_its_remedy() -> None:
-    """Nothing that ends makes room for a task then: only an operator does."""
+    """Nothing that ends makes capacity for a task then: only an operator does."""
     capacity = Capacity(SandboxLimits(total=8))
     capacity.set_limits("p1", ProjectLimits(tasks=0, sandboxes=1))
     text = "the limit of tasks of project p1 is 0; raise it with `sandherd projects set p1 --tasks N`"

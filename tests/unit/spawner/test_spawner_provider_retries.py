@@ -12,7 +12,7 @@ LASTING = set(ProviderFault) - {ProviderFault.TRANSIENT, ProviderFault.RATE_LIMI
 
 
 def error(fault: ProviderFault, wait: float | None = None) -> ProviderError:
-    return ProviderError(fault, "said", wait=wait)
+    return ProviderError(fault, "failed", wait=wait)
 
 
 @pytest.mark.parametrize("fault", sorted(LASTING))

@@ -114,7 +114,7 @@ def test_merge_or_close_at_the_forge_without_the_wanted_commit_is_published() ->
 
 
 def test_merge_that_found_other_commits_merged_is_left_to_the_next_poll() -> None:
-    """The mirror tells then whether the branch's commit is among them."""
+    """The mirror shows then whether the branch's commit is among them."""
     merged = ForgePull.model_validate(
         {"number": 1, "state": "closed", "merged": True, "head": {"ref": "x", "sha": OTHER}, "base": {"ref": "main"}}
     )

@@ -137,7 +137,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def the_same_has_waited_longest(self) -> None:
-        """Of those that could begin, whether there is room or not."""
+        """Of those that could begin, whether there is capacity or not."""
         now = after(self.now)
         self.queue.next(now)
         submitted = [view.submitted_at.timestamp() for view in self.plain.ready(now)]

@@ -35,7 +35,7 @@ APPROVAL = RepositorySettings().repository_approval
 
 
 def test_events_with_long_paths_fit_into_a_message() -> None:
-    """An agent may commit any number of paths of any length; the event that lists them is published all the same."""
+    """An agent may commit any number of paths of any length; the event that lists them is published nevertheless."""
     paths = [shown_path(f"{number}{LONG}") for number in range(100)]
     saved = BranchSaved(
         repository="r", branch="b", commit="c", commits=1, files_changed=100, additions=1, deletions=0, paths=paths

@@ -233,7 +233,7 @@ def test_task_over_its_time_fails(runs: bool) -> None:
     assert of_task.timed_out(failed, after(1000)) is failed
 
 
-# --- because somebody asks -------------------------------------------------------------------------------------------
+# --- requested by a user -------------------------------------------------------------------------------------------
 
 
 def retry_command() -> Envelope[RetryTask]:

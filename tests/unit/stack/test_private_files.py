@@ -22,7 +22,7 @@ UMASKS = [0o000, 0o022, 0o777]
 
 @pytest.fixture(params=UMASKS, ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
-    """The umask of whoever runs it."""
+    """The umask of the user who runs it."""
     before = os.umask(request.param)
     yield request.param
     os.umask(before)

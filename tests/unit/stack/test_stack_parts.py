@@ -80,7 +80,7 @@ def test_broker_port_is_outside_the_ephemeral_range() -> None:
 
 @given(st.integers(0, 100))
 def test_wait_before_a_restart_grows_to_a_bound(failures: int) -> None:
-    """A process that dies once is restarted at once; one that keeps dying, ever later, but always again."""
+    """A process that ends once is restarted at once; one that ends again and again, ever later, but always again."""
     assert wait_before_start(0) == 0
     assert wait_before_start(failures) <= wait_before_start(failures + 1) <= BACKOFF.cap
 

@@ -54,7 +54,7 @@ def _said(spool: Spool) -> list[Envelope[Any]]:
 
 
 class Listener:
-    """A voice that keeps what it hears; `gate` holds it up."""
+    """A sink that records what it receives; `gate` delays it."""
 
     def __init__(self) -> None:
         self.events: list[EventData] = []

@@ -1,4 +1,4 @@
-"""A driver's harness with a real process behind it that does what it is told (`echo_driver`)."""
+"""A driver's harness with a real process behind it that executes its commands (`echo_driver`)."""
 
 import os
 import sys
@@ -70,7 +70,7 @@ def maker(home: Path, listener: Any, reaper: Reaper, worker: Worker) -> Make:
 
 
 def message(content: str, kind: Any = "user_message", name: str = "msg-1") -> InboxMessage:
-    """What somebody says to the agent."""
+    """A message to the agent."""
     now = datetime.now(UTC)
     return InboxMessage(
         message=name,
@@ -84,5 +84,5 @@ def message(content: str, kind: Any = "user_message", name: str = "msg-1") -> In
 
 
 def said(listener: Any) -> list[str]:
-    """What the agent has said."""
+    """What the agent has published."""
     return [event.content for event in listener.events if event.type == "agent.message"]

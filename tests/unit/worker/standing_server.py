@@ -30,7 +30,7 @@ class Handler(BaseHTTPRequestHandler):
             os._exit(3)
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """It is not read."""
 
 
 left = subprocess.Popen(["sleep", "4733"], start_new_session=True)

@@ -27,7 +27,7 @@ KEY = "k" * 43
 
 
 class Server:
-    """A supervisor of the small server, and what it has said and written down."""
+    """A supervisor of the small server, and what it has published and stored."""
 
     def __init__(self, folder: Path, listener: Any, reaper: Reaper) -> None:
         self.folder, self.listener, self.reaper = folder, listener, reaper

@@ -181,7 +181,7 @@ async def test_closed_input_and_ended_program_refuse_messages(make: Make, listen
     harness = make("/bin/sh", "-c", "exec 0<&-; echo closed; exec sleep 600")
     await harness.start()
     await eventually(lambda: "closed" in listener.output, "the input is closed")
-    # The pipe may take a line before the kernel tells that nobody reads it.
+    # The pipe may take a line before the kernel reports that it has no reader.
     await asyncio.gather(harness.inject(message("x")), return_exceptions=True)
     with pytest.raises(MessageRefusedError, match="closed its standard input"):
         await harness.inject(message("x"))

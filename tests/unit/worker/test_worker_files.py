@@ -16,7 +16,7 @@ from sandherd_worker.storable_text import valid_text
 
 @pytest.fixture
 def tracking(tmp_path: Path, listener: Any, emitter: Any) -> Callable[[], FileTracker]:
-    """Makes a tracker of `work` whose events are heard, and said."""
+    """Makes a tracker of `work` whose events are received, and published."""
     (tmp_path / "work").mkdir()
 
     async def publish(event: Any) -> None:

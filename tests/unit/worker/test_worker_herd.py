@@ -39,7 +39,7 @@ class Spawner:
     async def ask(self, question: ListPeers, project: str, *, sandbox: str, timeout: float) -> PeerList:
         self.asked.append((project, sandbox))
         if not self.there:
-            raise RequestTimeoutError("nobody")
+            raise RequestTimeoutError("no reply")
         return PeerList(peers=[PEER] if question.sandbox in {None, PEER.sandbox} else [])
 
 
@@ -81,7 +81,7 @@ async def nobody(question: str, granted: bool, reason: str | None, by_user: bool
 
 
 async def desk_of_nobody(question: str) -> tuple[bool, str | None]:
-    raise AssertionError("no person is asked here")
+    raise AssertionError("no user is asked here")
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ NAMES = ["a", "b", "x", "ab", "é", "c", "a b", "foox", ".a", "b]"]
 
 
 def git(*arguments: str, at: Path) -> bytes:
-    """What git says, whatever the configuration of who asks."""
+    """What git says, whatever the configuration of the user."""
     clean = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     return subprocess.run(["git", *arguments], cwd=at, check=True, capture_output=True, env=clean).stdout
 
@@ -187,7 +187,7 @@ def test_git_directory_is_not_watched(tmp_path: Path) -> None:
 
 
 def test_no_list_is_read_from_outside_the_tree(tmp_path: Path) -> None:
-    """Neither a link nor a `.git` that leads away is followed."""
+    """Neither a link nor a `.git` that leads outside is followed."""
     work, away = tmp_path / "work", tmp_path / "away"
     (away / "info").mkdir(parents=True)
     (away / "info/exclude").write_text("secret\n")

@@ -1,4 +1,4 @@
-"""Forwarded connections in a worker: each byte once, bounded buffers on both sides, and closed when nobody asks."""
+"""Forwarded connections in a worker: each byte once, bounded buffers on both sides, and closed without requests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

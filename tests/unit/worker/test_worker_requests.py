@@ -117,7 +117,7 @@ async def test_bytes_of_any_kind_survive_the_wire(room: AccessServer) -> None:
 
 
 async def test_closed_room_delays_requests_until_it_opens(shut: AccessServer, tmp_path: Path) -> None:
-    """Early requests wait; a room that never opens refuses them."""
+    """Early requests wait; a server that never opens refuses them."""
     early = asyncio.create_task(ask(shut, put("a", b"x", "trf-1")))
     late = asyncio.create_task(ask(shut, WorkerExec(exec="exc-1", command=["/bin/touch", "b"])))
     for _ in range(100):
@@ -172,7 +172,7 @@ async def test_failed_transfer_is_retried_on_a_new_request(
     room: AccessServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A failure is not cached: the same transfer requested again starts again."""
-    ways = [ContractError(Code.UNAVAILABLE, "the broker is away"), None]
+    ways = [ContractError(Code.UNAVAILABLE, "the broker is unavailable"), None]
 
     async def fetch(_self: ArtifactClient, _reference: Any, _owner: str, file: IO[bytes], *_: Any) -> None:
         if (trouble := ways.pop(0)) is not None:

@@ -294,7 +294,7 @@ def test_earlier_contents_use_no_more_space_than_needed(work: Path) -> None:
 
 
 def test_file_on_a_full_disk_is_reported_without_a_diff(work: Path, monkeypatch: Any) -> None:
-    """The state directory may be full; changes are reported all the same."""
+    """The state directory may be full; changes are reported nevertheless."""
     tree = started(work)
 
     def full(*_: Any) -> int:

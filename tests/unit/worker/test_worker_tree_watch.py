@@ -76,7 +76,7 @@ async def test_change_behind_a_queue_overflow_is_noticed(
     with capture_logs() as logged:
         async with watched(work, listener, emitter):
             one, other = (os.open(work / f"{name}.log", os.O_CREAT | os.O_WRONLY) for name in "ab")
-            for _ in range(QUEUED // 2 + 1):  # in turn, as the kernel joins equal events; nobody reads meanwhile
+            for _ in range(QUEUED // 2 + 1):  # in turn, as the kernel joins equal events; there is no reader meanwhile
                 os.write(one, b"x")
                 os.write(other, b"x")
             (work / "lost").write_text("l\n")

@@ -30,10 +30,10 @@ class Stream:
     async def publish(self, _subject: str, _payload: bytes, *, msg_id: str, **_more: Any) -> None:
         if msg_id == LOST and not self.in_lost_hands:
             self.in_lost_hands += 1
-            await asyncio.Event().wait()  # nobody answers any more, and it has no end of its own here
+            await asyncio.Event().wait()  # there is no reply any more, and it has no end of its own here
         if self.in_lost_hands and self._questions:
             self._questions -= 1
-            raise LeaderlessError("nobody leads")
+            raise LeaderlessError("no leader")
         self.taken.append(msg_id)
 
 
@@ -67,7 +67,7 @@ class FullStream:
         if msg_id == self._large:
             await self._complete.wait()
             self._refused.set()
-            raise StreamFullError("no room")
+            raise StreamFullError("no space")
         await self._refused.wait()
         await asyncio.sleep(0.02)  # these replies arrive after the uplink has seen the refusal
 
@@ -75,7 +75,7 @@ class FullStream:
 async def test_records_stored_behind_a_refused_one_are_not_republished(tmp_path: Path) -> None:
     """The stream stores small records behind a large one that it refuses, and its replies arrive after the refusal.
 
-    They are waited for: by the time there is room, the broker may have forgotten the message ids of the small records.
+    They are waited for: by the time there is space, the broker may have removed the message ids of the small records.
     """
     names = [str(number) for number in range(10)]
     spool, stream = Spool.open(tmp_path / "spool", limit=1024 * 1024), FullStream("3", names[-1])

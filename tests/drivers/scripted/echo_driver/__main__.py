@@ -1,9 +1,9 @@
-"""An agent that does what it is told, word by word.
+"""An agent that executes its commands, one after the other.
 
 The task and each message are lines of words: `say TEXT`, `print TEXT`, `usage IN OUT COST`, `use TOOL`, `raw JSON`,
-`wait` (until it is interrupted), `spawn SCRIPT` (and leave it be), `hang` (deaf to everything), `die` (by SIGKILL),
-`exit N`, `raise`, `fail TEXT` (as the outcome). A message given while it waits is said with the word `heard`, and the
-turn goes on; one given while it asks for leave is held until it has it or not, which is said with the word `holds`; any
+`wait` (until it is interrupted), `spawn SCRIPT` (and leave it be), `hang` (responds to nothing), `die` (by SIGKILL),
+`exit N`, `raise`, `fail TEXT` (as the outcome). A message given while it waits is reported as `heard`, and the
+turn goes on; one given while it awaits an approval is held until that is decided, which is reported by `holds`; any
 other one is a turn of its own.
 """
 
@@ -158,7 +158,7 @@ def _end(word: str, rest: str) -> None:
         while True:
             signal.pause()
     elif word == "raise":
-        raise RuntimeError("as it was told")
+        raise RuntimeError("as it was commanded")
 
 
 async def main(wire: Wire) -> None:

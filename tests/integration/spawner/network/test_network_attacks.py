@@ -33,7 +33,7 @@ NEIGHBOURS = ("10.99.0.2", "10.1.515", "0x0a.1.2.3", "inner.test", "meta.test", 
 
 @dataclass
 class Services:
-    """Services of the host, which nobody in a sandbox may visit."""
+    """Services of the host, which no sandbox may reach."""
 
     process: "subprocess.Popen[str]"
     tcp: int

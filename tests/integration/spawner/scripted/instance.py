@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tests.integration.spawner.scripted.world import World
 
 WARM: Final = 1
-"""So many sandboxes of the profile `quick` are kept started."""
+"""The number of sandboxes of the profile `quick` in the pool."""
 SETTINGS: Final = Settings(
     max_sandboxes=3,
     max_sandboxes_per_project=2,
@@ -118,13 +118,13 @@ class Instance:
             index._seen = world.stage.floors[bucket]
             index.complete.set()
             index.catch_up = self._catch_up
-        # Time is the history's: nobody waits by the clock on the wall.
+        # Time is the history's: nothing waits by the real clock.
         self._spawner.core.admission._patience = 0.0
         self._watch(self._spawner.core.reconciler)
         self.catch_up()
 
     def _watch(self, keeper: SandboxReconciler) -> None:
-        """What leading a sandbox raises that nobody foresaw breaks the history."""
+        """What leading a sandbox raises that was not foreseen breaks the history."""
         lead = keeper._steps.run
 
         async def watched(key: str) -> datetime | None:
@@ -185,7 +185,7 @@ class Instance:
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Hear of every write since the last time, as a watch tells them."""
+        """Receive every write since the last time, as a watch does."""
         writes = self._world.journal.writes
         if self.lags and self._fed:
             return

@@ -45,11 +45,11 @@ class Limits:
 
 @dataclass
 class Journal:
-    """What the broker holds, how it came to be, and what was said."""
+    """What the broker holds, how it came to be, and what was published."""
 
     limits: Limits
     stale: int = 0
-    """How many acts were slow: each may be one sandbox that was begun when there was room."""
+    """How many acts were slow: each may be one sandbox that was begun when there was capacity."""
     writes: list[Write] = field(default_factory=list)
     tasks: dict[str, TaskRecord] = field(default_factory=dict)
     sandboxes: dict[str, SandboxRecord] = field(default_factory=dict)
@@ -144,7 +144,7 @@ class Journal:
         self._require((before.task, before.attempt) == (after.task, after.attempt), f"{key} changed its task")
 
     def _begun(self, key: str, new: SandboxRecord) -> None:
-        """The one before has ended, and there is room."""
+        """The one before has ended, and there is capacity."""
         others = [record for record in self.live() if record.key != key]
         if new.task:
             same = [record.sandbox for record in others if (record.project, record.task) == (new.project, new.task)]
@@ -166,22 +166,22 @@ class Journal:
 
     def _event(self, event: dict[str, Any]) -> None:
         known = self.said[event["source"]].setdefault(event["sequence"], event)
-        self._require(known["id"] == event["id"], f"{event['source']} said two things as {event['sequence']}")
+        self._require(known["id"] == event["id"], f"{event['source']} published two events as {event['sequence']}")
 
     def check_events(self) -> None:
-        """Every source counts from 1 without a gap, and has said all that its record says it has."""
+        """Every source counts from 1 without a gap, and has published all that its record states."""
         for source, numbers in self.said.items():
-            self._require(sorted(numbers) == list(range(1, len(numbers) + 1)), f"{source} said {sorted(numbers)}")
+            self._require(sorted(numbers) == list(range(1, len(numbers) + 1)), f"{source} published {sorted(numbers)}")
         records: list[Record] = [*self.tasks.values(), *self.sandboxes.values()]
         records += [*self.past_tasks.values(), *self.past_sandboxes.values()]
         for record in records:
-            self._require(not record.outbox, f"{record.key} has not said all")
+            self._require(not record.outbox, f"{record.key} has unpublished events")
             heard = len(self.said.get(record.source, {}))
-            self._require(heard == record.sequence, f"{record.key} has said {record.sequence}, heard were {heard}")
+            self._require(heard == record.sequence, f"{record.key} has published {record.sequence}, received: {heard}")
         self.check()
 
     def types(self, source: str) -> list[str]:
-        """What a source has said, in order."""
+        """What a source has published, in order."""
         numbers = self.said.get(source, {})
         return [numbers[number]["type"] for number in sorted(numbers)]
 
@@ -204,7 +204,7 @@ def _task_may(before: TaskRecord, after: TaskRecord) -> bool:
 
 
 def _sandbox_may(before: SandboxState, after: SandboxState) -> bool:
-    """Whether the table allows it, if need be by way of one state in between: a fast worker speaks first."""
+    """Whether the table allows it, if need be by way of one state in between: a fast worker publishes first."""
     if before is after or (before, after) in SANDBOX_TRANSITIONS:
         return True
     return before is SandboxState.REQUESTED and after is SandboxState.RUNNING

@@ -1,7 +1,7 @@
 """A provider of sandboxes that does what a history says, and the runtime through which a spawner asks it.
 
 The provider outlives every spawner. It may refuse, do what it is asked without saying so, do it twice, or do it much
-later; it may lose sandboxes, and have some that nobody asked for.
+later; it may lose sandboxes, and have some that were not requested.
 """
 
 from collections.abc import Callable, Collection
@@ -34,11 +34,11 @@ class Fault(StrEnum):
     UNTOLD = "untold"
     """It did it, and says nothing."""
     TWICE = "twice"
-    """It did it, and will do it once more, later."""
+    """It did it, and will do it again, later."""
     LATER = "later"
     """It says nothing, and will do it later."""
     QUOTA = "quota"
-    """It has no room."""
+    """It has no capacity."""
     REFUSED = "refused"
     """It will never do that."""
 
@@ -51,17 +51,17 @@ class Doing(StrEnum):
     JOINING = "joining"
     """It has not been given its credential."""
     SERVING = "serving"
-    """It is there for whoever asked for it, and runs no agent."""
+    """It exists for its creator, and runs no agent."""
     AGENT = "agent"
     """Its agent runs."""
     SAID_END = "said end"
-    """Its agent has ended and that was said, or will be when it is recovered."""
+    """Its agent has ended and that was published, or will be when it is recovered."""
     RECOVERING = "recovering"
 
 
 @dataclass(eq=False)
 class Box:
-    """A sandbox as it really is. Every run of a worker in it is told apart by `runs`."""
+    """A sandbox as it really is. Every run of a worker in it is distinguished by `runs`."""
 
     unit: str
     project: str | None
@@ -73,7 +73,7 @@ class Box:
     paused: bool = False
     end: RunEnd | None = None
     spool: list[Any] = field(default_factory=list)
-    """What its worker has written down and not said yet."""
+    """What its worker has written down and not published yet."""
     ended_said: bool = False
 
     @property
@@ -86,7 +86,7 @@ class Box:
         self.alive, self.paused, self.end = False, False, RunEnd(code)
 
     def seen(self) -> ObservedSandbox:
-        """What a runtime tells of it."""
+        """What a runtime reports of it."""
         return ObservedSandbox(
             self.unit,
             alive=self.alive,
@@ -113,7 +113,7 @@ class Provider:
         self._now = now
 
     def catch_up(self) -> None:
-        """Do the first of what was to be done later. If it can't be done any more, nobody is there to be told."""
+        """Do the first of what was to be done later. If it can't be done any more, there is no one to be notified."""
         if self.late:
             with suppress(RuntimeFailedError):
                 self.late.pop(0)()
@@ -129,7 +129,7 @@ class Provider:
             case Fault.LOST | Fault.UNTOLD | Fault.LATER:
                 raise RuntimeFailedError(RuntimeFault.UNAVAILABLE, f"no answer to {verb}")
             case Fault.QUOTA:
-                raise RuntimeFailedError(RuntimeFault.QUOTA, "there is no room")
+                raise RuntimeFailedError(RuntimeFault.QUOTA, "there is no capacity")
             case Fault.REFUSED:
                 raise RuntimeFailedError(RuntimeFault.REFUSED, "never")
             case _:
@@ -196,7 +196,7 @@ class ScriptedRuntime:
         self._gate = gate
 
     def on_exit(self, tell: Callable[[str], None]) -> None:
-        """A history says itself when a spawner hears of an exit: by its sweep."""
+        """A history says itself when a spawner learns of an exit: by its sweep."""
 
     async def prepare(self, plan: WarmPlan) -> None:
         await self._ask("prepare", lambda: self._provider.prepare(plan))

@@ -16,7 +16,7 @@ from tests.integration.spawner.scripted.workers import OUTCOMES
 from tests.integration.spawner.scripted.world import World
 
 _PATIENCE: Final = timedelta(minutes=1)
-"""So long after its time a sandbox may be waited for: what its agent has said at the end may be on its way."""
+"""So long after its time a sandbox may be waited for: what its agent has published at the end may be on its way."""
 _ROUNDS: Final = 150
 _PASSES: Final = 40
 _FIRST_LEAP: Final = 3.0
@@ -119,7 +119,7 @@ def _should_end(world: World, sandbox: SandboxRecord, now: datetime) -> str | No
 
 
 def check_end(world: World) -> None:
-    """Everything has ended as it should have, and all that was said is whole."""
+    """Everything has ended as it should have, and all that was published is complete."""
     journal = world.journal
     for task in journal.tasks.values():
         if not task.ended:
@@ -162,7 +162,7 @@ def _check_submitted(world: World) -> None:
 
 
 def _check_revoked(world: World) -> None:
-    """No key is good that a sandbox had which is gone, but those that have run out by themselves."""
+    """No key is good that a sandbox had which is gone, but those that have expired."""
     now = world.now()
     for public_key, (sandbox, until) in world.journal.granted.items():
         record = world.journal.sandboxes.get(sandbox)

@@ -20,7 +20,7 @@ from tests.integration.spawner.scripted.gate import Died
 from tests.integration.spawner.scripted.world import Stage, World
 
 ENOUGH: Final = 100
-"""Of so many histories it is asked whether all that is to be proven has happened in some."""
+"""The number of histories after which it is checked whether all that is to be proven has happened in some."""
 BUCKETS: Final = ("tasks", "sandboxes", "pool", "projects")
 STREAMS: Final = ("EVENTS", *(f"KV_{name}" for name in BUCKETS))
 EXPECTED: Final = {
@@ -31,7 +31,7 @@ EXPECTED: Final = {
 """What a good number of histories has to have seen."""
 RARE: Final = {"sandbox.resumed", "sandbox.extended"}
 MANY: Final = 1000
-"""Of so many histories, they too."""
+"""After that number of histories, they too."""
 
 
 class Theatre:

@@ -54,7 +54,7 @@ class Workers:
 
     def _answered(self, box: Box, run: int, *, may_start: bool | None) -> None:
         if not box.alive or box.runs != run or box.paused:
-            return  # nobody is there any more to hear it, or it is asked again
+            return  # there is no subscriber any more, or it is requested again
         if may_start is None:
             box.finish(_REFUSED)
         elif box.doing is Doing.RECOVERING:
@@ -82,7 +82,7 @@ class Workers:
         box.finish(_DRAINED)
 
     def agent_ends(self, box: Box, outcome: EventData, *, said: bool) -> None:
-        """The agent is done. What its worker has not said by now, it says when it is stopped, or recovered."""
+        """The agent is done. What its worker has not published by now, it publishes when stopped, or recovered."""
         if not box.runs_agent or box.paused:
             return
         self._end(box, outcome)
@@ -91,7 +91,7 @@ class Workers:
             self.say(box)
 
     def stop(self, box: Box) -> None:
-        """Asked to end: its agent is ended, and all is said."""
+        """Asked to end: its agent is ended, and all is published."""
         if box.runs_agent:
             self._end(box, AgentFailed(error="it was stopped", error_type="stopped"))
             box.doing = Doing.SAID_END

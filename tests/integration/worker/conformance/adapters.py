@@ -25,7 +25,7 @@ _NUMBERS: Final = count(1)
 
 @dataclass
 class Adapter:
-    """One kind of agent in one sandbox. What is said of a kind holds for all agents of that kind, and is asserted."""
+    """One kind of agent in one sandbox. The properties of a kind hold for all agents of that kind, and is asserted."""
 
     sandbox: Any
     kind: ClassVar[str]
@@ -40,7 +40,7 @@ class Adapter:
     has_turns: ClassVar[bool] = True
     """Whether an interrupt ends a turn of its own; else the turn is its whole life, and goes on."""
     stopped_as: ClassVar[str] = "interrupted"
-    """How the end of a turn that was interrupted is told."""
+    """How the end of a turn that was interrupted is reported."""
     keeps_session: ClassVar[bool] = True
     """Whether its session is a file, which is kept as an artifact at each turn's end."""
 
@@ -53,11 +53,11 @@ class Adapter:
         return {}
 
     def words(self, *acts: Act) -> str:
-        """What it has to be told so that it does this, one after the other."""
+        """The messages that make it do this, one after the other."""
         raise NotImplementedError
 
     async def remembers(self, text: str) -> bool:
-        """Whether it knows, when it was last told to recall, that it was told this before."""
+        """Whether it knows, when it was last requested to recall, that it has received this before."""
         raise NotImplementedError
 
     def begins(self, *acts: Act, secrets: dict[str, str] | None = None, **fields: Any) -> None:
@@ -142,7 +142,7 @@ class Command(Program):
 class Acp(Program):
     """An agent behind the Agent Client Protocol, which has no way to say a word in the middle of a turn.
 
-    Its session is its own: the protocol tells its name, and no file.
+    Its session is its own: the protocol has its name, and no file.
     """
 
     kind = "acp"
@@ -178,7 +178,7 @@ class Acp(Program):
 
 
 class Modelled(Adapter):
-    """An agent that does what its model says: real, but for the model. What it is told, the model is asked."""
+    """An agent that does what its model says: real, but for the model. Its messages are sent to the model."""
 
     model: Any
 

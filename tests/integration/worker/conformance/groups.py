@@ -15,7 +15,7 @@ PROCESSES: Final = 4096
 
 @dataclass
 class Group:
-    """The groups of one sandbox, with limits that nobody feels."""
+    """The groups of one sandbox, with limits without effect."""
 
     groups: ControlGroups
     sandbox: str
@@ -41,7 +41,7 @@ class Group:
         self.groups.make(self.sandbox, GroupLimits(memory_bytes=limit, processes=PROCESSES))
 
     def freeze(self) -> bool:
-        """Whether all of it stands still; it is told so each time."""
+        """Whether all of it stands still; it is frozen or thawed each time."""
         self.groups.set_frozen(self.sandbox, frozen=True)
         return self.groups.is_frozen(self.sandbox)
 

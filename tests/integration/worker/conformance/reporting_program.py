@@ -1,7 +1,7 @@
 """A program as an agent, for the `command` harness: it does what its task says, line by line, and reports it.
 
-`say TEXT`; `edit PATH TEXT` and `run COMMAND`, told as tool calls with a begin and an end; `spend` says what it used;
-`hear TEXT` waits for that line on standard input; `prompts` says all that it was told. A SIGINT stops what it does:
+`say TEXT`; `edit PATH TEXT` and `run COMMAND`, published as tool calls with begin and end; `spend` publishes usage;
+`hear TEXT` waits for that line on standard input; `prompts` publishes all that it has received. A SIGINT stops it:
 it goes on with the next line of its standard input, which is one message.
 """
 

@@ -68,7 +68,7 @@ async def test_killed_worker_leaves_nothing(agent: Adapter, sandbox: Any, eventu
     assert events[-1].type == "agent.shutdown"
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     assert agent.processes() == []
-    # Nobody but a control group could still find it.
+    # Only a control group could still find it.
     psutil.Process(int((sandbox.work / "hidden").read_text())).kill()
 
 

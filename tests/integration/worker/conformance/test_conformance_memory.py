@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.agents, pytest.mark.faults, pytest.mark.timeout(900)]
 ROOM: Final = 256 << 20
 """How much the greedy command may take before the kernel has to kill, in bytes.
 
-Each processor may hold back some tens of MiB of a killed process for a while: with little room the kernel would have to
+Each CPU may retain some tens of MiB of a killed process for a while: with little memory the kernel would have to
 kill the worker as well.
 """
 FIRST, SECOND = "1000", "0"
