@@ -102,8 +102,8 @@ def _keep_no_logger() -> None:
     """No logger caches its first configuration: what one test has configured would hold for all that follow it."""
     configure = structlog.configure
 
-    def configure_for_now(**told: Any) -> None:
-        configure(**{**told, "cache_logger_on_first_use": False})
+    def configure_for_now(**options: Any) -> None:
+        configure(**{**options, "cache_logger_on_first_use": False})
 
     setattr(structlog, "configure", configure_for_now)  # noqa: B010  # mypy lets no function be assigned
 

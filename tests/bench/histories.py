@@ -25,7 +25,7 @@ from sandherd.contracts.events import EVENTS
 from sandherd.contracts.requests import GetComparison, GetOverview, SearchEvents, GetStatistics
 from sandherd.contracts.subjects import event_subject
 from tests.bench.ingest import Bench, batches_of
-from tests.bench.ingest_events import PROJECT, Said
+from tests.bench.ingest_events import PROJECT, BenchEvent
 from tests.bench.latency import Latency, latency_of
 from tests.bench.recorder import Recorder
 
@@ -88,7 +88,7 @@ async def _stored(bench: Bench, vocabulary: list[str], count: int) -> Any:
     connection = await asyncpg.connect(await bench.new_database(), server_settings=_ONE_CORE)
     try:
         await ensure_partitions(connection, datetime.now(UTC))
-        for batch in batches_of(list(said_events(vocabulary, count))):
+        for batch in batches_of(list(published_events(vocabulary, count))):
             await connection.fetchval(STORE, *columns(batch.rows))
         yield connection
     finally:
@@ -101,7 +101,7 @@ def make_vocabulary() -> list[str]:
     return ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(3, 9))) for _ in range(20_000)]
 
 
-def said_events(vocabulary: list[str], count: int) -> Iterator[Said]:
+def published_events(vocabulary: list[str], count: int) -> Iterator[BenchEvent]:
     """`count` events, of all sandboxes in turn."""
     draw = random.Random(count)
 
@@ -122,7 +122,7 @@ def said_events(vocabulary: list[str], count: int) -> Iterator[Said]:
             time=datetime.now(UTC),
             sandboxid=sandbox,
         )
-        yield Said(sandbox, str(event.id), event_subject(PROJECT, sandbox, name), event.to_json())
+        yield BenchEvent(sandbox, str(event.id), event_subject(PROJECT, sandbox, name), event.to_json())
 
 
 def _event(text: Callable[[int], str], draw: random.Random, number: int) -> tuple[str, dict[str, Any]]:

@@ -38,7 +38,7 @@ from event_ingest.word_segment_indexes import create_segments, read_segments
 from event_ingest.word_segments import MIN_EVENTS
 from event_ingest.batch_writer import store
 from sandherd.contracts.requests import GetAudit, GetComparison, ListEvents, SearchEvents, GetTrajectory
-from tests.bench.histories import SEARCHES, make_vocabulary, said_events
+from tests.bench.histories import SEARCHES, make_vocabulary, published_events
 from tests.bench.ingest import OURS, Bench, batches_of
 from tests.bench.ingest_events import PROJECT
 from tests.bench.latency import latency_of
@@ -105,7 +105,7 @@ async def build(connection: Any, events: int, vocabulary: list[str]) -> None:
     begun = today - timedelta(days=DAYS - 1)
     for day in (begun + timedelta(days=1), today):
         await ensure_partitions(connection, day)
-    templates = [row for batch in batches_of(list(said_events(vocabulary, TEMPLATES))) for row in batch.rows]
+    templates = [row for batch in batches_of(list(published_events(vocabulary, TEMPLATES))) for row in batch.rows]
     names = [name for name, _ in COLUMNS]
     for first in range(0, events, _COPIED):
         rows = list(rows_of(templates, first, min(_COPIED, events - first), begun))
@@ -166,7 +166,7 @@ async def measure(bench: Bench, events: int, samples: int) -> dict[str, float]:
         for name, ask in questions(connection, database, vocabulary, sandbox_of(events - 1)[0]).items():
             latency = latency_of([await _seconds(ask, number) for number in range(samples)])
             found |= {f"{name}_p50_ms": latency.p50, f"{name}_p99_ms": latency.p99}
-        batches = batches_of(list(said_events(vocabulary, STORED_AFTERWARDS)))
+        batches = batches_of(list(published_events(vocabulary, STORED_AFTERWARDS)))
         began = perf_counter()
         for batch in batches:
             await store(database, batch)
@@ -193,7 +193,7 @@ async def measure_ingest(bench: Bench, url: str) -> dict[str, float]:
 
 async def measure_drop(database: Database, connection: Any, vocabulary: list[str]) -> dict[str, float]:
     """How long the slowest batch takes in ms, before the oldest day is dropped, and meanwhile."""
-    batches = batches_of(list(said_events(vocabulary, 2 * STORED_AFTERWARDS)), _DROP_BATCH)
+    batches = batches_of(list(published_events(vocabulary, 2 * STORED_AFTERWARDS)), _DROP_BATCH)
     half = len(batches) // 2
     before = [await _seconds(lambda number: store(database, batches[number]), number) for number in range(half)]
     oldest = (datetime.now(UTC) - timedelta(days=DAYS - 1)).date()

@@ -120,9 +120,9 @@ def spent(processes: Iterable[psutil.Process]) -> float:
 async def bare(home: Path) -> AsyncIterator[psutil.Process]:
     """The program that is connected and does nothing."""
     known = read_context(Home(home))
-    told = {**os.environ, "NATS_URL": known["nats_url"], "SANDHERD_CREDENTIALS": known["creds"]["operator"]}
+    environment = {**os.environ, "NATS_URL": known["nats_url"], "SANDHERD_CREDENTIALS": known["creds"]["operator"]}
     program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", _BARE), env=told, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-c", _BARE), env=environment, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     assert program.stdout is not None
     assert await program.stdout.readline() == b"connected\n"

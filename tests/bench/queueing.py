@@ -64,7 +64,7 @@ class NothingRuntime:
     async def _say_all(self, plan: SandboxPlan) -> None:
         started = AgentStarted(timestamp=datetime.now(UTC), sdk="command", task="", task_description_length=0)
         for sequence, data in enumerate((started, AgentCompleted(exit_code=0)), 1):
-            await self._sink.publish_event(_said(plan, data, sequence))
+            await self._sink.publish_event(_published(plan, data, sequence))
 
     async def stop(self, unit: str, grace: float) -> None:
         if unit in self._there:
@@ -117,7 +117,7 @@ class NothingRuntime:
         raise NotImplementedError
 
 
-def _said(plan: SandboxPlan, data: EventData, sequence: int) -> Envelope[Any]:
+def _published(plan: SandboxPlan, data: EventData, sequence: int) -> Envelope[Any]:
     return wrap(
         data, data.type, source=f"/sandherd/sandbox/{plan.sandbox}", sequence=sequence, project=plan.project,
         subject=plan.sandbox, time=datetime.now(UTC), sandboxid=plan.sandbox, taskid=plan.task,

@@ -19,7 +19,7 @@ from sandherd.bus.connection import Bus
 from sandherd.contracts.requests import GetAudit, ListEvents, GetTrajectory, Request
 from sandherd.contracts.subjects import Principal, request_subject
 from tests.bench.ingest import ROOT, Bench, batches_of, running
-from tests.bench.ingest_events import PROJECT, SANDBOXES, Said, make_events
+from tests.bench.ingest_events import PROJECT, SANDBOXES, BenchEvent, make_events
 from tests.bench.latency import Latency, latency_of
 from tests.bench.recorder import Recorder
 
@@ -98,11 +98,11 @@ async def _is_answered(bus: Bus) -> bool:
     return True
 
 
-def _of_the_quiet_one() -> list[Said]:
+def _of_the_quiet_one() -> list[BenchEvent]:
     events = make_events(400, first=1)
     mine = f'"project":"{QUIET}"'.encode()
     found = [
-        Said(one.sandbox, one.id, one.subject.replace(f".{PROJECT}.", f".{QUIET}.", 1),
+        BenchEvent(one.sandbox, one.id, one.subject.replace(f".{PROJECT}.", f".{QUIET}.", 1),
              one.document.replace(f'"project":"{PROJECT}"'.encode(), mine))
         for one in events
     ]  # fmt: skip
@@ -110,7 +110,7 @@ def _of_the_quiet_one() -> list[Said]:
     return found
 
 
-async def _store(url: str, events: list[Said]) -> None:
+async def _store(url: str, events: list[BenchEvent]) -> None:
     connection = await asyncpg.connect(url)
     try:
         for batch in batches_of(events):

@@ -6,7 +6,7 @@ from event_ingest.event_rows import columns
 from event_ingest.batch_statements import STORE
 from sandherd.contracts.subjects import Principal
 from tests.bench.ingest import Bench, batches_of
-from tests.bench.ingest_events import Said, make_events
+from tests.bench.ingest_events import BenchEvent, make_events
 from tests.bench.recorder import Recorder
 
 _EVENTS = 20_000
@@ -25,7 +25,7 @@ async def measure(recorder: Recorder) -> None:
         recorder.add("room.event", found, sum(len(event.document) for event in events) / _EVENTS)
 
 
-async def _stored(bench: Bench, events: list[Said]) -> float:
+async def _stored(bench: Bench, events: list[BenchEvent]) -> float:
     """Bytes in Postgres for each of these events."""
     connection = await asyncpg.connect(await bench.new_database())
     try:

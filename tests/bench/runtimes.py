@@ -104,10 +104,10 @@ async def _ours(engine: DockerProvider, docker: Docker) -> float:
 async def _bare(engine: DockerProvider, docker: Docker, kind: ContainerOptions) -> float:
     spec = _spec(_WAITS)
     plain = {"Entrypoint": list(spec.program), "AttachStdin": False, "OpenStdin": False, "StdinOnce": False}
-    told = config(spec, kind, IMAGE) | plain
+    options = config(spec, kind, IMAGE) | plain
 
     async def made() -> None:
-        container = await docker.containers.create(told, name=PREFIX + spec.name)
+        container = await docker.containers.create(options, name=PREFIX + spec.name)
         await container.start()
         await _ready(container)
 
@@ -118,8 +118,8 @@ async def _bare(engine: DockerProvider, docker: Docker, kind: ContainerOptions) 
 
 
 async def _ready(container: DockerContainer) -> None:
-    said = container.log(stdout=True, stderr=True, follow=True)
-    async with aclosing(said) as lines:  # type: ignore[type-var]  # it is a generator
+    log_lines = container.log(stdout=True, stderr=True, follow=True)
+    async with aclosing(log_lines) as lines:  # type: ignore[type-var]  # it is a generator
         async for line in lines:
             if line == "up\n":
                 return

@@ -88,11 +88,11 @@ async def _fill(herd: Herd, count: int) -> None:
             all_wait.set()
 
     bus = herd.connection.bus
-    heard = await bus.client.subscribe(f"{PREFIX}.event.{CROWD}.*.task.submitted", cb=on_submitted)
+    subscription = await bus.client.subscribe(f"{PREFIX}.event.{CROWD}.*.task.submitted", cb=on_submitted)
     await bus.client.flush()
     spec = TaskSpec(text="nothing", harness=CommandHarness(argv=["true"]), priority="critical")
     for start in range(0, count, _AT_ONCE):
         await asyncio.gather(*(herd.submit(spec, task=f"task-{start + number}") for number in range(_AT_ONCE)))
     async with asyncio.timeout(WITHIN):
         await all_wait.wait()
-    await heard.unsubscribe()
+    await subscription.unsubscribe()

@@ -35,7 +35,7 @@ async def measure(recorder: Recorder) -> None:
             for mood, suffix in (("takes", ""), ("hangs", "_hanging")):
                 recorder.begin(f"telemetry.throughput{suffix}", run)
                 async with collector(mood) as settings:
-                    ours, cost = await _run(bench, told=settings)
+                    ours, cost = await _run(bench, variables=settings)
                 recorder.add(f"telemetry.throughput{suffix}", ours, off)
                 recorder.add(f"telemetry.cost{suffix}", cost, cost_off)
 

@@ -32,8 +32,8 @@ async def measure_idle_tree() -> tuple[float, float]:
 async def _measure(files: int) -> float:
     program = [sys.executable, "-m", "tests.bench.watching", str(files)]
     process = await asyncio.create_subprocess_exec(*program, cwd=_ROOT, stdout=asyncio.subprocess.PIPE)
-    told, _ = await process.communicate()
-    return float(told)
+    output, _ = await process.communicate()
+    return float(output)
 
 
 def _lay_out(work: Path, files: int) -> None:

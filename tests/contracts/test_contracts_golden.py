@@ -53,10 +53,10 @@ SCHEDULED = dict.fromkeys(
 
 
 def read(example: Any) -> Envelope[Any]:
-    said = example.json
+    example_json = example.json
     if example.name in EVENTS:
-        return read_event(event_subject(said["project"], said["subject"], example.name), example.document)
-    return read_command(command_subject(example.name, said["project"]), example.document)
+        return read_event(event_subject(example_json["project"], example_json["subject"], example.name), example.document)
+    return read_command(command_subject(example.name, example_json["project"]), example.document)
 
 
 def parts(value: Any) -> Iterator[BaseModel]:

@@ -22,5 +22,5 @@ async def hand_on(request: web.Request, url: str, kept: Collection[str] = ()) ->
             request.method, url, params=request.query, headers=headers, data=io.BytesIO(await request.read())
         ) as answer,
     ):
-        told = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
-        return web.Response(status=answer.status, headers=told, body=await answer.read())
+        reply_headers = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
+        return web.Response(status=answer.status, headers=reply_headers, body=await answer.read())

@@ -36,10 +36,10 @@ class Contents:
 
     def shown(self) -> list[str]:
         """Arguments for bubblewrap, so that a box has all of it, the SDKs where its image's variable says."""
-        told = ["--ro-bind", str(self.worker), WORKER] if self.worker else []
+        arguments = ["--ro-bind", str(self.worker), WORKER] if self.worker else []
         if self.toolchains:
-            told += ["--ro-bind", str(self.toolchains), _PLACE, "--setenv", "SANDHERD_TOOLCHAINS", _PLACE]
-        return told
+            arguments += ["--ro-bind", str(self.toolchains), _PLACE, "--setenv", "SANDHERD_TOOLCHAINS", _PLACE]
+        return arguments
 
 
 def with_worker(folder: Path) -> Path:

@@ -13,18 +13,18 @@ class Teller:
     def __init__(self) -> None:
         self.time = 0.0
         self.calls = ModelCalls(now=lambda: self.time)
-        self.said: list[tuple[str, dict[str, Any]]] = []
+        self.emitted: list[tuple[str, dict[str, Any]]] = []
 
     def say(self, *types: str, **data: Any) -> "Teller":
         for type in types:
             named = f"agent.{type}"
             fields = {"turn": 1, **data}
-            self.said += [*self.calls.events_before(named), (named, fields), *self.calls.events_after(named, fields)]
+            self.emitted += [*self.calls.events_before(named), (named, fields), *self.calls.events_after(named, fields)]
         return self
 
     def words(self) -> list[str]:
         short = {"agent.model_call_started": "<", "agent.model_call_completed": ">"}
-        return [short.get(type, type.removeprefix("agent.")) for type, _ in self.said]
+        return [short.get(type, type.removeprefix("agent.")) for type, _ in self.emitted]
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def test_model_is_called_at_turn_start_and_after_tools(teller: Teller) -> None:
         *("tool_completed", "tool_result", "tool_completed", "<", "tool_result", ">", "message"),
         *("assistant_message", "turn_completed"),
     ]
-    begun = [data for type, data in teller.said if type == "agent.model_call_started"]
-    over = [data for type, data in teller.said if type == "agent.model_call_completed"]
+    begun = [data for type, data in teller.emitted if type == "agent.model_call_started"]
+    over = [data for type, data in teller.emitted if type == "agent.model_call_completed"]
     assert [call["call_id"] for call in begun] == [call["call_id"] for call in over]
     assert len({call["call_id"] for call in begun}) == 2
     assert (over[0]["duration_ms"], over[0]["turn"]) == (1500.0, 1)

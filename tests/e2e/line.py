@@ -33,14 +33,14 @@ class Done:
     out: str
     err: str
 
-    def said(self) -> str:
+    def checked_output(self) -> str:
         """What it printed; it went well."""
         assert self.status == 0, self.out + self.err
         return self.out.strip()
 
     def document(self) -> Any:
         """The same, of `-o json`."""
-        return json.loads(self.said())
+        return json.loads(self.checked_output())
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Line:
     @asynccontextmanager
     async def given(self, *words: str) -> AsyncIterator["Given"]:
         """A task, given by `run --no-follow`; called off at the end, should it run then."""
-        task = (await self("run", "--no-follow", *words)).said()
+        task = (await self("run", "--no-follow", *words)).checked_output()
         async with Herd.connect(Context.resolve(home=self.home)) as herd:
             given = Given(task, self, herd)
             try:
@@ -137,8 +137,8 @@ class Given:
                 while not await holds():
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            told = "\n".join(f"{event['type']} {json.dumps(event['data'])[:300]}" for event in await self.stored())
-            raise AssertionError(f"{what}\n{told}") from None
+            listing = "\n".join(f"{event['type']} {json.dumps(event['data'])[:300]}" for event in await self.stored())
+            raise AssertionError(f"{what}\n{listing}") from None
 
     async def sandbox(self) -> str:
         """Where it runs."""

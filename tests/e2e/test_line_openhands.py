@@ -39,7 +39,7 @@ def openhands(model: OpenAIModel, *options: str) -> list[str]:
     return ["--harness", "openhands", "--model", "openai/scripted", *given, *key, *options]
 
 
-def until_heard(text: str, model: OpenAIModel, then: Answer) -> Any:
+def until_received(text: str, model: OpenAIModel, then: Answer) -> Any:
     """Be busy until the model is shown this, and then go on. No two calls are alike: the monitor looks for loops."""
 
     def step(asked: Request) -> Answer:
@@ -56,7 +56,7 @@ async def test_openhands_edits_runs_and_is_interrupted(line: Line, model: OpenAI
     model.script(
         calls("file_editor", command="create", path=f"{WORK}/hello.py", file_text="print('from inside')\n"),
         calls("terminal", command="python3 hello.py"),
-        until_heard("mind the gap", model, calls("terminal", command=HOLD)),
+        until_received("mind the gap", model, calls("terminal", command=HOLD)),
     )
     async with line.given("Greet", *openhands(model)) as given:
         await given.event("agent.tool_completed", count=2)
@@ -70,7 +70,7 @@ async def test_openhands_edits_runs_and_is_interrupted(line: Line, model: OpenAI
         assert "+print('from inside')" in edited["full_diff"]
         results = [event["data"]["result"] for event in await given.events("agent.tool_result")]
         assert "from inside" in results[1]
-        (await line("tasks", "cancel", given.task)).said()
+        (await line("tasks", "cancel", given.task)).checked_output()
         await given.gone()
         assert (await given.herd.task(given.task)).state == "cancelled"
         assert model.requests[0].session in await given.sessions()
@@ -97,7 +97,7 @@ async def test_approvals_of_openhands_are_granted_and_denied(line: Line, model: 
             asked = await given.asked("terminal")
             assert word in asked["input"]["command"]
             verdict, *options = answer
-            (await line("approvals", verdict, asked["sandbox"], asked["approval_id"], *options)).said()
+            (await line("approvals", verdict, asked["sandbox"], asked["approval_id"], *options)).checked_output()
         work = (await given.appears("began")).parent
         assert ((work / "granted").exists(), (work / "denied").exists()) == (True, False)
         assert (await given.send("hold on", "--interrupt"))["state"] == "acknowledged"

@@ -201,8 +201,8 @@ def test_each_sandbox_has_its_own_subordinate_uid(stack: Stack) -> None:
     assert all(sandbox.uid in (stack.user.ids or ()) for sandbox in (one, other))
     for sandbox in (one, other):
         assert sandbox.processes()
-        told = sandbox.run("sh", "-c", "touch made; id -u; grep -c '^Cap.*[[:space:]]0*$' /proc/self/status")
-        assert told.split() == ["1000", "5"]
+        doctor = sandbox.run("sh", "-c", "touch made; id -u; grep -c '^Cap.*[[:space:]]0*$' /proc/self/status")
+        assert doctor.split() == ["1000", "5"]
         assert (sandbox.folder / "work" / "made").stat().st_uid == sandbox.uid
         below = {child.pid for child in psutil.Process(shim_of(sandbox)).children(recursive=True)}
         inside = {pid for pid in below if is_inside(pid)}
@@ -219,8 +219,8 @@ def test_runtimes_and_doctor_state_subordinate_uids(stack: Stack) -> None:
     assert runtime["host_uid"] == "subordinate"
     assert not any("own uid" in gap for gap in runtime["gaps"])
     assert any("inotify" in gap for gap in runtime["gaps"])
-    told = stack.run("doctor").stdout
-    assert "has a subordinate uid of the spawner's user" in told, told
+    doctor = stack.run("doctor").stdout
+    assert "has a subordinate uid of the spawner's user" in doctor, doctor
 
 
 def test_sandbox_uid_reaches_no_other_sandbox_and_not_the_user(stack: Stack) -> None:

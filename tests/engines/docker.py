@@ -130,7 +130,7 @@ class Engine:
         finally:
             await docker.close()
 
-    def _said(self) -> str:
+    def _log_text(self) -> str:
         return (self._folder / "log").read_text(errors="replace")[-2000:]
 
     def _end(self) -> None:
@@ -158,8 +158,8 @@ def _names(folder: Path, root: Path) -> Path:
     """
     place, (libraries, *_) = folder / "bin", (root / "usr" / "lib").glob("*-linux-gnu")
     place.mkdir(exist_ok=True)
-    told = f"LD_LIBRARY_PATH={libraries} XTABLES_LIBDIR={libraries}/xtables"
-    (place / "iptables").write_text(f'#!/bin/sh\n{told} exec {root}/usr/sbin/xtables-nft-multi iptables "$@"\n')
+    variables = f"LD_LIBRARY_PATH={libraries} XTABLES_LIBDIR={libraries}/xtables"
+    (place / "iptables").write_text(f'#!/bin/sh\n{variables} exec {root}/usr/sbin/xtables-nft-multi iptables "$@"\n')
     (place / "iptables").chmod(0o755)
     return place
 

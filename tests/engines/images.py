@@ -165,12 +165,12 @@ def wheels() -> Path:
             (folder / "wanted.txt").write_bytes(_wanted(lock))
             fetch = ["pip", "download", "-q", "--no-deps", "--require-hashes", "--prefer-binary"]
             uvx = [str(Path(sys.executable).with_name("uv")), "tool", "run", "--python", sys.executable]
-            said = subprocess.run(
+            pip = subprocess.run(
                 [*uvx, *fetch, "-d", "files", "-r", "wanted.txt"],
                 cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=600,
             )  # fmt: skip
-            if said.returncode:
-                raise RuntimeError(f"the wheels of our images can't be had: {said.stderr[-1000:]}")
+            if pip.returncode:
+                raise RuntimeError(f"the wheels of our images can't be had: {pip.stderr[-1000:]}")
             kept.write_bytes(_wanted(lock))
     return folder / "files"
 

@@ -34,7 +34,7 @@ PYTHON = [sys.executable, str(node.EXAMPLE / "follow.py")]
 SANDBOXES = {"p1": "sbx-1", "p2": "sbx-2"}
 
 
-def said(number: int, project: str) -> Envelope[Any]:
+def event_of(number: int, project: str) -> Envelope[Any]:
     data = AgentMessage(content=f"{project} {number}", content_length=4)
     name, time = SANDBOXES[project], datetime(2026, 11, 20, 12, tzinfo=UTC)
     source = f"/sandherd/sandbox/{name}"
@@ -136,11 +136,11 @@ async def test_example_follows_its_project_over_a_broker_kill(
         worker_of(ingest, "p2") as stranger,
         reading(ingest, command, credentials, "p1", "copy") as reader,
     ):
-        own = [said(number, "p1") for number in range(1, 9)]
+        own = [event_of(number, "p1") for number in range(1, 9)]
         ids = [str(event.id) for event in own]
         for number, event in enumerate(own[:4], 1):
             await worker.publish_event(event)
-            await stranger.publish_event(said(number, "p2"))
+            await stranger.publish_event(event_of(number, "p2"))
         await reader.until(ids[:4])
         await ingest.kill()
         await ingest.restart()
@@ -155,7 +155,7 @@ async def test_example_follows_its_project_over_a_broker_kill(
 
 async def test_example_resumes_at_its_position(command: list[str], ingest: Broker, credentials: Path) -> None:
     """Stopped after some events and restarted, it writes only later ones."""
-    own = [said(number, "p1") for number in range(1, 7)]
+    own = [event_of(number, "p1") for number in range(1, 7)]
     ids = [str(event.id) for event in own]
     async with worker_of(ingest, "p1") as worker:
         for event in own[:5]:
@@ -174,8 +174,8 @@ async def test_example_resumes_at_its_position(command: list[str], ingest: Broke
 async def test_example_skips_invalid_events(command: list[str], ingest: Broker, credentials: Path) -> None:
     """Arbitrary bytes and another's event are not written, but acknowledged, and block no other event."""
     place = event_subject("p1", SANDBOXES["p1"], "agent.message")
-    forged = json.loads(said(1, "p1").to_json()) | {"type": "task.completed", "subject": "task-1"}
-    event = said(1, "p1")
+    forged = json.loads(event_of(1, "p1").to_json()) | {"type": "task.completed", "subject": "task-1"}
+    event = event_of(1, "p1")
     async with worker_of(ingest, "p1") as worker, reading(ingest, command, credentials, "p1", "copy", "1") as reader:
         for number, document in enumerate((b"\xff no event", b"{}", json.dumps(forged).encode())):
             await worker.publish(place, document, msg_id=f"none-{number}")
@@ -200,7 +200,7 @@ async def test_example_ends_with_its_subscription(
     command: list[str], count: tuple[str, ...], ingest: Broker, credentials: Path
 ) -> None:
     """When its subscription is deleted, the example ends with an error that names it; it does not wait for ever."""
-    event = said(1, "p1")
+    event = event_of(1, "p1")
     async with worker_of(ingest, "p1") as worker, reading(ingest, command, credentials, "p1", "copy", *count) as reader:
         await worker.publish_event(event)
         await reader.until([str(event.id)])
@@ -212,7 +212,7 @@ async def test_example_ends_if_its_subscription_was_deleted_in_an_outage(
     command: list[str], ingest: Broker, credentials: Path
 ) -> None:
     """It ends, too, if it is disconnected while its subscription is deleted, so that no status reports it."""
-    event = said(1, "p1")
+    event = event_of(1, "p1")
     async with worker_of(ingest, "p1") as worker, reading(ingest, command, credentials, "p1", "copy") as reader:
         await worker.publish_event(event)
         await reader.until([str(event.id)])

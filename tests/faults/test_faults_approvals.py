@@ -79,7 +79,7 @@ async def asked_anew(herd: Herd, before: ApprovalView) -> ApprovalView:
     return await eventually(look)
 
 
-async def said(herd: Herd, sandbox: str) -> list[str]:
+async def published(herd: Herd, sandbox: str) -> list[str]:
     stored = herd.events(sandbox=sandbox, types=["agent.message"])
     return [event.envelope["data"]["content"] async for event in stored]
 
@@ -100,7 +100,7 @@ async def test_decision_after_worker_kill_reaches_the_next_attempt(stack: Stack,
         await stack.whole(herd, ended.sandbox)
         _, audit = await stack.whole(herd, asked.sandbox)
         assert audit.missing == 0
-        assert await said(herd, ended.sandbox) == ["Bash granted go on", "done"]
+        assert await published(herd, ended.sandbox) == ["Bash granted go on", "done"]
         views = [view for view in (await herd.approvals()).approvals if view.task == name]
     assert [(view.state, view.decided_by, view.answer) for view in views] == [
         (ApprovalState.GRANTED, "ada", delivery.message)
@@ -119,7 +119,7 @@ async def test_pending_approval_is_listed_once_across_attempts(stack: Stack) -> 
         ended = await asyncio.wait_for(herd.wait(name), PATIENCE)
         assert (ended.state, ended.sandbox) == (TaskState.COMPLETED, second.sandbox)
         await stack.whole(herd, second.sandbox)
-        assert await said(herd, second.sandbox) == ["Bash denied not that"]
+        assert await published(herd, second.sandbox) == ["Bash denied not that"]
 
 
 async def test_used_approval_is_requested_again_by_the_next_attempt(stack: Stack) -> None:

@@ -116,14 +116,14 @@ class Machine:
         try:
             packed = json.dumps({"ask": ask, **asked}).encode()
             writer.write(len(packed).to_bytes(8, "big") + packed)
-            said = json.loads(await reader.readexactly(int.from_bytes(await reader.readexactly(8), "big")))
+            reply = json.loads(await reader.readexactly(int.from_bytes(await reader.readexactly(8), "big")))
         except (OSError, asyncio.IncompleteReadError) as error:
             raise NoToolboxError(str(error)) from error
         finally:
             writer.close()
-        if "refused" in said:
-            raise RefusedError(*said["refused"])
-        answer: dict[str, Any] = said["answer"]
+        if "refused" in reply:
+            raise RefusedError(*reply["refused"])
+        answer: dict[str, Any] = reply["answer"]
         return answer
 
     async def _answers(self) -> bool:

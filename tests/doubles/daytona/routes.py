@@ -74,7 +74,7 @@ def _faulty(double: "Double") -> Any:
                 await asyncio.sleep(fault.slow)  # as late as the test has requested
             if fault and fault.error:
                 raise fault.error
-            said = await handler(request)
+            reply = await handler(request)
         except ApiError as error:
             return error.response(request.path)
         except RefusedError as error:
@@ -83,7 +83,7 @@ def _faulty(double: "Double") -> Any:
             return web.Response(status=502, text="Bad Gateway")
         if fault and fault.lost and request.transport:
             request.transport.abort()
-        return said
+        return reply
 
     return middleware
 
@@ -200,13 +200,13 @@ class Inside:
 
     async def in_session(self, request: web.Request) -> web.Response:
         asked = await request.json()
-        said = await self._machine(request).ask(
+        reply = await self._machine(request).ask(
             "in_session",
             session=request.match_info["session"],
             command=asked["command"],
             run_async=bool(asked.get("runAsync")),
         )
-        return answer("SessionExecuteResponse", said)
+        return answer("SessionExecuteResponse", reply)
 
     async def upload(self, request: web.Request) -> web.Response:
         machine = self._machine(request)
@@ -233,7 +233,7 @@ async def _part(machine: Machine, path: str, boundary: str) -> bytes:
         content = base64.b64decode((await machine.ask("read", path=path))["content"])
         name, kind = "file", "application/octet-stream"
     except RefusedError as error:
-        told = {"message": str(error), "statusCode": error.status, "code": error.code}
-        content, name, kind = json.dumps(told).encode(), "error", "application/json"
+        problem = {"message": str(error), "statusCode": error.status, "code": error.code}
+        content, name, kind = json.dumps(problem).encode(), "error", "application/json"
     placed = f'Content-Disposition: form-data; name="{name}"; filename="{path}"'
     return f"--{boundary}\r\n{placed}\r\nContent-Type: {kind}\r\n\r\n".encode() + content + b"\r\n"

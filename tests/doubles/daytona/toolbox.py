@@ -29,12 +29,12 @@ async def execute(asked: dict[str, Any]) -> dict[str, Any]:
     process = await begin(asked["command"], asked.get("cwd"), asked.get("envs"))
     try:
         async with asyncio.timeout(asked.get("timeout") or 360):
-            said, _ = await process.communicate()
+            reply, _ = await process.communicate()
     except TimeoutError:
         os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
         raise RefusedError(408, "PROCESS_EXECUTION_TIMEOUT", "command execution timeout") from None
-    return {"exitCode": ended(process.returncode), "result": said.decode(errors="replace")}
+    return {"exitCode": ended(process.returncode), "result": reply.decode(errors="replace")}
 
 
 async def begin(command: str, folder: str | None, given: dict[str, str] | None) -> asyncio.subprocess.Process:
@@ -124,10 +124,10 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
         asked = json.loads(await reader.readexactly(int.from_bytes(await reader.readexactly(8), "big")))
         try:
-            said: dict[str, Any] = {"answer": await ASKED[asked["ask"]](asked)}
+            reply: dict[str, Any] = {"answer": await ASKED[asked["ask"]](asked)}
         except RefusedError as error:
-            said = {"refused": list(error.args)}
-        packed = json.dumps(said).encode()
+            reply = {"refused": list(error.args)}
+        packed = json.dumps(reply).encode()
         writer.write(len(packed).to_bytes(8, "big") + packed)
         await writer.drain()
     writer.close()

@@ -40,8 +40,8 @@ def _allows(rule: Json, group: str, resource: str, verb: str) -> bool:
 
 def forbidden(verb: str, resource: str, group: str = "") -> ApiError:
     """What a server says to whom it has given no such right."""
-    told = (
+    message = (
         f'{resource} is forbidden: User "{_USER}" cannot {verb} resource "{resource}" in API group "{group}" '
         'in the namespace "sandherd"'
     )
-    return ApiError(403, "Forbidden", told, kind=resource)
+    return ApiError(403, "Forbidden", message, kind=resource)

@@ -150,8 +150,8 @@ class Container:
 
 
 def _inner(read: int) -> int:
-    with os.fdopen(read) as told:
-        text = told.read()
+    with os.fdopen(read) as report:
+        text = report.read()
     return int(json.loads(text)["child-pid"]) if text else 0
 
 

@@ -32,7 +32,7 @@ def lay_notes(driver: DriverProcess) -> None:
 
 def metadata(driver: DriverProcess) -> dict[str, Any]:
     """What the program has reported of itself."""
-    notices: list[dict[str, Any]] = [line["metadata"] for line in driver.said("agent.system_message")]
+    notices: list[dict[str, Any]] = [line["metadata"] for line in driver.emitted("agent.system_message")]
     return next(notice for notice in notices if notice["subtype"] == "init")
 
 
@@ -49,7 +49,7 @@ async def test_options_of_task_reach_the_model(claude: StartClaude, model: Anthr
         subagents=False,
         skills=False,
     )
-    await driver.heard("driver.result", error_type=None)
+    await driver.received("driver.result", error_type=None)
     asked = model.requests[0]
     assert asked.body["model"] == "claude-haiku-4-5"
     assert "You are a gardener." in str(asked.body["system"])
@@ -70,9 +70,9 @@ async def test_search_tools_read_the_work_tree(claude: StartClaude, model: Anthr
     )
     tools = ["Read", "Glob", "Grep"]
     driver = await claude("look", prepare=lay_notes, allowed_tools=tools)
-    await driver.heard("driver.result", error_type=None)
-    assert [line["tool"] for line in driver.said("agent.tool_completed")] == tools
-    results = driver.said("agent.tool_result")
+    await driver.received("driver.result", error_type=None)
+    assert [line["tool"] for line in driver.emitted("agent.tool_completed")] == tools
+    results = driver.emitted("agent.tool_result")
     assert [line["is_error"] for line in results] == [False] * 3
     for result, words in zip(results, ("an okapi", "notes.md", "okapi"), strict=True):
         assert words in result["result"]
@@ -86,13 +86,13 @@ async def test_sdk_prompt_is_used_unless_replaced(claude: StartClaude, model: An
         says("hello"),
     )
     driver = await claude("begin", prepare=lay_skill, append_system_prompt="Speak of roses.", permission_mode="default")
-    await driver.heard("driver.result", error_type=None)
+    await driver.received("driver.result", error_type=None)
     system = str(model.requests[0].body["system"])
     assert system.index("Speak of roses.") > 1000
     assert "okapi" in model.requests[0].words
     assert {"Agent", "Skill", "Bash", "Edit", "Write", "Read"} <= model.requests[0].tools
-    assert driver.said("agent.skill_invoked")[0]["skill_name"] == "greet"
-    assert driver.said("agent.skill_completed")[0]["skill_name"] == "greet"
+    assert driver.emitted("agent.skill_invoked")[0]["skill_name"] == "greet"
+    assert driver.emitted("agent.skill_completed")[0]["skill_name"] == "greet"
     assert "GOOD MORNING to Ada" in model.requests[1].words
 
 
@@ -105,10 +105,10 @@ async def test_skills_and_subagents_can_be_disabled(claude: StartClaude, model: 
         says("then not"),
     )
     driver = await claude("begin", prepare=lay_skill, skills=False, subagents=False)
-    await driver.heard("driver.result", error_type=None)
+    await driver.received("driver.result", error_type=None)
     assert model.requests[0].tools.isdisjoint({"Agent", "Task", "Skill", "Workflow"})
     assert "Greets people" not in model.requests[0].words
-    assert [line["is_error"] for line in driver.said("agent.tool_result")] == [True, True]
+    assert [line["is_error"] for line in driver.emitted("agent.tool_result")] == [True, True]
     assert len(model.requests) == 2
 
 
@@ -124,8 +124,8 @@ async def test_tool_is_allowed_by_pattern_or_denied(claude: StartClaude, model: 
     )
     allowed = ["Bash(echo *)", "Read"]
     driver = await claude("begin", allowed_tools=allowed, disallowed_tools=["Read"], permission_mode=mode)
-    await driver.heard("driver.result", error_type=None)
-    assert [line["is_error"] for line in driver.said("agent.tool_result")] == [False, True, True]
+    await driver.received("driver.result", error_type=None)
+    assert [line["is_error"] for line in driver.emitted("agent.tool_result")] == [False, True, True]
     assert list(driver.work_dir.iterdir()) == []
     assert "Read" not in model.requests[0].tools
 
@@ -137,9 +137,9 @@ async def test_plan_mode_executes_nothing(claude: StartClaude, model: AnthropicM
     model.script(calls("Write", file_path="no.txt", content="1"), says("I only plan"))
     driver = await claude("begin", permission_mode="plan", approvals={"tools": {}, "otherwise": otherwise})
     if otherwise == "ask":
-        asked = await driver.heard("driver.ask")
+        asked = await driver.received("driver.ask")
         driver.send("decide", approval_id=asked["approval_id"], granted=True, reason=None)
-    await driver.heard("driver.result", error_type=None)
+    await driver.received("driver.result", error_type=None)
     assert not (driver.work_dir / "no.txt").exists()
 
 
@@ -151,10 +151,10 @@ async def test_approved_plan_is_carried_out(claude: StartClaude, model: Anthropi
     )
     driver = await claude("begin", permission_mode="plan", approvals={"tools": {}, "otherwise": "ask"})
     for count, tool in enumerate(("ExitPlanMode", "Write"), start=1):
-        asked = await driver.heard("driver.ask", count)
+        asked = await driver.received("driver.ask", count)
         assert asked["tool"] == tool
         driver.send("decide", approval_id=asked["approval_id"], granted=True, reason=None)
-    await driver.heard("driver.result", error_type=None)
+    await driver.received("driver.result", error_type=None)
     assert (driver.work_dir / "yes.txt").exists()
 
 
@@ -208,9 +208,9 @@ async def test_mcp_tools_are_offered_and_need_approval(claude: StartClaude, mode
     tool = "mcp__herd__ask_human"
     model.script(calls(tool, question="tabs?"), says("so be it"))
     driver = await claude("begin", mcp_servers={"herd": server}, approvals={"tools": {tool: "ask"}})
-    asked = await driver.heard("driver.ask")
+    asked = await driver.received("driver.ask")
     assert (asked["tool"], asked["input"]) == (tool, {"question": "tabs?"})
     driver.send("decide", approval_id=asked["approval_id"], granted=True, reason=None)
-    await driver.heard("driver.result", error_type=None)
-    assert driver.said("agent.tool_result")[0]["result"] == "yes to tabs?"
+    await driver.received("driver.result", error_type=None)
+    assert driver.emitted("agent.tool_result")[0]["result"] == "yes to tabs?"
     assert tool in str(model.requests[0].body)

@@ -199,8 +199,8 @@ async def with_busybox(dockered: Any, tag: str) -> None:
 
 async def changed(dockered: Any, tag: str, script: str, files: Mapping[str, Path] | None = None) -> None:
     """The base after a script has run in it, which finds these programs there."""
-    told = {"Image": IMAGE, "Cmd": ["/bin/sh", "-c", script], "HostConfig": {"NetworkMode": "none"}}
-    container = await dockered.docker.containers.create(told)
+    options = {"Image": IMAGE, "Cmd": ["/bin/sh", "-c", script], "HostConfig": {"NetworkMode": "none"}}
+    container = await dockered.docker.containers.create(options)
     try:
         for path, file in (files or {}).items():
             await container.put_archive("/", io.BytesIO(packed(path, file.read_bytes())))

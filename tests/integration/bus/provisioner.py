@@ -26,8 +26,8 @@ def bus_with(
 ) -> AbstractAsyncContextManager[Bus]:
     token, key = parts_of(credentials)
     own: dict[str, Any] = {"identity": Identity.renewing(lambda: token, key), "inbox": INBOX, "api": api}
-    told = own | {"patience": PATIENCE} | options
-    return Bus.open(herd.url, name="provisioner", **told)
+    settings = own | {"patience": PATIENCE} | options
+    return Bus.open(herd.url, name="provisioner", **settings)
 
 
 @asynccontextmanager

@@ -207,14 +207,14 @@ async def test_nothing_is_sent_in_plain_text_where_tls_was_asked_for(
     plain.url = bare
     async with opening(plain):  # once it listens
         pass
-    told = (tmp_path / "nats.log").read_text().count("<<- [CONNECT")
+    connects = (tmp_path / "nats.log").read_text().count("<<- [CONNECT")
     given(monkeypatch, **({CA: files / "ca.crt"} if asked_by == CA else {}))
     urls = {"scheme": bare.replace("nats://", "tls://"), "one scheme of two": f"{bare},tls://127.0.0.1:1", CA: bare}
     plain.url = urls[asked_by]
     with pytest.raises(BusError) as caught:
         async with opening(plain, patience=0):
             pass
-    assert told == 1 == (tmp_path / "nats.log").read_text().count("<<- [CONNECT")
+    assert connects == 1 == (tmp_path / "nats.log").read_text().count("<<- [CONNECT")
     if asked_by != "one scheme of two":  # there the last reason may be that of the other server
         assert isinstance(caught.value, TlsError)
         assert "the server offers no TLS" in str(caught.value)

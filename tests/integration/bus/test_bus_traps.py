@@ -344,10 +344,10 @@ async def test_messages_published_while_disconnected_are_stored(herd: Broker) ->
     async with herd.bus(Principal.CLIENT, project="p1") as client:
         await herd.kill()
         await eventually(lambda: not client.connected)
-        said = [asyncio.create_task(client.publish_stored(SUBJECT, payload, msg_id=f"m{n}")) for n in range(40)]
+        publishes = [asyncio.create_task(client.publish_stored(SUBJECT, payload, msg_id=f"m{n}")) for n in range(40)]
         await herd.restart()
         async with asyncio.timeout(PATIENCE):
-            await asyncio.gather(*said)
+            await asyncio.gather(*publishes)
     async with herd.provisioner() as jetstream:
         assert (await jetstream.stream_info("COMMANDS")).state.messages == 40
 

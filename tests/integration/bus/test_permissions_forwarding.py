@@ -124,26 +124,26 @@ async def contents(herd: Broker) -> dict[str, tuple[int, int]]:
 @asynccontextmanager
 async def listening(herd: Broker, attacker: Principal) -> AsyncIterator[list[tuple[str, str]]]:
     """A user in every other account, who subscribes to all that is allowed; gives what was not published here."""
-    heard: list[tuple[str, str]] = []
+    received: list[tuple[str, str]] = []
 
-    def hears(principal: Principal) -> Callable[[Msg], object]:
-        async def hear(msg: Msg) -> None:
+    def receiver(principal: Principal) -> Callable[[Msg], object]:
+        async def receive(msg: Msg) -> None:
             if TAG not in (msg.headers or {}):
-                heard.append((principal, msg.subject))
+                received.append((principal, msg.subject))
 
-        return hear
+        return receive
 
     async with AsyncExitStack() as stack:
         for principal in (P.SPAWNER, *CONFINED, P.OPERATOR, P.WORKER):
             if account_of(principal) is not account_of(attacker):
                 bus = await stack.enter_async_context(herd.bus(principal, project="p2", sandbox="sbx-2"))
-                for pattern in heard_by(principal):
-                    await bus.client.subscribe(pattern, cb=hears(principal))  # type: ignore[arg-type]  # a coroutine
+                for pattern in received_by(principal):
+                    await bus.client.subscribe(pattern, cb=receiver(principal))  # type: ignore[arg-type]  # a coroutine
                 await bus.flush()
-        yield heard
+        yield received
 
 
-def heard_by(principal: Principal) -> list[str]:
+def received_by(principal: Principal) -> list[str]:
     """The subscriptions of a principal of project p2."""
     if principal is P.WORKER:
         return [*(row.pattern(OTHER) for row in TABLE if P.WORKER in row.consumers), "_INBOX_sbx-2.>"]
@@ -204,7 +204,7 @@ async def test_broker_replies_stay_in_the_account_of_their_principal(herd: Broke
     subjects = [concrete(pattern) for pattern in permissions_of(principal).publish if "$JS.ACK" not in pattern]
     before = await contents(herd)
     async with (
-        listening(herd, principal) as heard,
+        listening(herd, principal) as received,
         herd.bus(principal, project="p1", sandbox="sbx-1") as bus,
     ):
         counts = await publish_all(bus, subjects, replies)
@@ -221,7 +221,7 @@ async def test_broker_replies_stay_in_the_account_of_their_principal(herd: Broke
             assert after[name][0] <= sequence, name
         assert {name: count for name, (_, count) in after.items()} == {name: n for name, (_, n) in before.items()}
         await bus.flush(timeout=PATIENCE)
-        assert heard == []
+        assert received == []
 
 
 def attacks(service: Principal) -> list[tuple[str, str, bytes]]:
@@ -317,12 +317,12 @@ async def test_service_cannot_have_task_records_delivered(herd: Broker, service:
     async with herd.bus(P.SPAWNER) as spawner:  # not beside the one that listens, which would get its reply
         await spawner.publish(record, b"SECRET", msg_id="earlier")
 
-    async def hear(msg: Msg) -> None:
+    async def receive(msg: Msg) -> None:
         if b"SECRET" in msg.data:
             stolen.append(msg.data)
 
-    async with listening(herd, service) as heard, herd.bus(service) as bus, herd.bus(P.SPAWNER) as spawner:
-        await bus.client.subscribe(f"_INBOX_{service}.>", cb=hear)
+    async with listening(herd, service) as received, herd.bus(service) as bus, herd.bus(P.SPAWNER) as spawner:
+        await bus.client.subscribe(f"_INBOX_{service}.>", cb=receive)
         before, count = await contents(herd), 0
         for target in dict.fromkeys((f"_INBOX_{service}.stolen", *targets())):
             count += await steal(bus, service, target)
@@ -335,7 +335,7 @@ async def test_service_cannot_have_task_records_delivered(herd: Broker, service:
         await bus.flush(timeout=PATIENCE)
         after = await contents(herd)
     assert stolen == []
-    assert heard == []
+    assert received == []
     assert after == {name: (sequence, before[name][1]) for name, sequence in expected.items()}
 
 
@@ -344,11 +344,11 @@ async def test_same_theft_succeeds_for_a_service_with_access_to_the_streams(herd
     await seed(herd)
     stolen: asyncio.Queue[bytes] = asyncio.Queue()
 
-    async def hear(msg: Msg) -> None:
+    async def receive(msg: Msg) -> None:
         await stolen.put(msg.data)
 
     async with herd.bus(P.SPAWNER) as bus:
-        await bus.client.subscribe("_INBOX_spawner.stolen", cb=hear)
+        await bus.client.subscribe("_INBOX_spawner.stolen", cb=receive)
         for subject, body in thefts("tasks", "_INBOX_spawner.stolen"):
             await bus.client.publish(subject, json.dumps(body).encode(), reply="_INBOX_spawner.answer")
         async with asyncio.timeout(PATIENCE):

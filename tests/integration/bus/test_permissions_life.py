@@ -67,23 +67,23 @@ async def test_renewal_during_publishing_loses_nothing(herd: Broker) -> None:
     async with herd.bus(P.EVENT_INGEST) as reader, worker(herd, lambda: tokens[-1], key.seed) as bus:
 
         async def talk() -> int:
-            said = 0
-            while bus.reconnects < 4 or said < 200:
+            published = 0
+            while bus.reconnects < 4 or published < 200:
                 try:
-                    await bus.publish(EVENT, b"{}", msg_id=f"m-{said}", timeout=0.3)
+                    await bus.publish(EVENT, b"{}", msg_id=f"m-{published}", timeout=0.3)
                 except PublishFailedError:
                     continue  # its acknowledgement was lost on the way: say it again, under the same id
-                said += 1
-            return said
+                published += 1
+            return published
 
         talking = asyncio.create_task(talk())
         for round_ in range(1, 5):
             tokens.append(minter.mint_worker("p1", "sbx-1", key.public, life=60)[0])
             await bus.client.force_reconnect()
             await eventually(partial(is_back, bus, round_))
-        said = await talking
+        published = await talking
         state = (await reader.js.stream_info("EVENTS")).state
-        assert state.messages == said
+        assert state.messages == published
 
 
 async def test_revoked_worker_is_disconnected_and_neighbour_stays(herd: Broker) -> None:

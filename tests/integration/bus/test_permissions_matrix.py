@@ -96,7 +96,7 @@ def may_say(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
     return principal in row.producers and is_own(principal, row, tokens)
 
 
-def may_hear(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
+def may_receive(principal: Principal, row: Subject, tokens: dict[str, str]) -> bool:
     """Commands, waiting messages, artifacts and dead letters are read from their streams, and never listened to."""
     by_stream = row.kind in {Kind.COMMAND, Kind.INBOX, Kind.ARTIFACT, Kind.DEAD}
     return principal in row.consumers and not by_stream and is_own(principal, row, tokens)
@@ -299,9 +299,9 @@ def covers(pattern: str, subject: str) -> bool:
     return len(want) == len(have) and all(w in {"*", h} for w, h in zip(want, have, strict=True))
 
 
-def heard_by(principal: Principal) -> dict[str, bool]:
+def received_by(principal: Principal) -> dict[str, bool]:
     """Each single subject there is, and whether this principal may listen to it."""
-    table = {subject: may_hear(principal, row, tokens) for row in TABLE for subject, tokens in subjects(row)}
+    table = {subject: may_receive(principal, row, tokens) for row in TABLE for subject, tokens in subjects(row)}
     live = dict.fromkeys((f"sandherd.live.{subject}" for subject in table), False)
     for row in TABLE:
         for subject, _ in subjects(row):
@@ -329,7 +329,7 @@ async def test_each_principal_subscribes_to_what_the_table_permits(speakers: lis
     """No single subject can be subscribed to beyond the table: no other inbox, reply, delivery or output."""
     for speaker in speakers:
         inbox = f"{speaker.bus.client._inbox_prefix.decode()}.abc.1"
-        expected = heard_by(speaker.principal) | {inbox: True}
+        expected = received_by(speaker.principal) | {inbox: True}
         await listen_to(speaker, expected)
         refused = await speaker.refused("subscription")
         assert_same(speaker, expected, {subject: subject.lower() not in refused for subject in expected})
@@ -338,12 +338,12 @@ async def test_each_principal_subscribes_to_what_the_table_permits(speakers: lis
 async def test_wildcard_permits_no_more_than_its_subjects(speakers: list[Speaker]) -> None:
     """A wildcard subscription is accepted only from a principal permitted to subscribe to all of its subjects."""
     for speaker in speakers:
-        heard = heard_by(speaker.principal)
+        received = received_by(speaker.principal)
         await listen_to(speaker, WILDCARDS)
         refused = await speaker.refused("subscription")
         for pattern in WILDCARDS:
-            covered = [subject for subject in heard if covers(pattern, subject)]
-            all_own = bool(covered) and all(heard[subject] for subject in covered)
+            covered = [subject for subject in received if covers(pattern, subject)]
+            all_own = bool(covered) and all(received[subject] for subject in covered)
             assert pattern.lower() in refused or all_own, f"{speaker.principal} may listen to {pattern}"
 
 
@@ -368,16 +368,16 @@ async def test_wildcards_of_services_are_permitted(speakers: list[Speaker]) -> N
 
 async def test_system_credential_of_the_spawner_only_pushes_account_tokens(herd: Broker) -> None:
     """The credential may neither watch nor disconnect servers, and sees nothing of the herd's account."""
-    said = ["$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.DELETE", "$SYS.REQ.CLAIMS.LIST", "$SYS.REQ.SERVER.PING"]
+    claim_subjects = ["$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.DELETE", "$SYS.REQ.CLAIMS.LIST", "$SYS.REQ.SERVER.PING"]
     watch = ConnectionCallbacks()
     violations: list[str] = []
     watch.violated = violations.append
     identity = Identity.file(herd.spawner_identity / "claims.creds")
     async with Bus.open(herd.url, name="claims", identity=identity, inbox=CLAIMS_INBOX, watch=watch) as bus:
         speaker = Speaker(P.SPAWNER, bus, violations)
-        for subject in said:
+        for subject in claim_subjects:
             await bus.client.publish(subject, b"")
-        assert await speaker.refused("publish") == {subject.lower() for subject in said[1:]}
+        assert await speaker.refused("publish") == {subject.lower() for subject in claim_subjects[1:]}
         await listen_to(speaker, ["$SYS.>", "$SYS.ACCOUNT.>", "sandherd.>", "_INBOX.>", f"{CLAIMS_INBOX}.x"])
         assert len(await speaker.refused("subscription")) == 4
 

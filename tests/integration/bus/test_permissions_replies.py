@@ -66,14 +66,14 @@ async def settled(bus: Bus) -> None:
     await bus.client.flush()
 
 
-def said_by(principal: Principal) -> list[str]:
+def published_by(principal: Principal) -> list[str]:
     """Each subject that a principal may say, with its own names."""
     return [row.pattern(NAMES) for row in BY_NAME.values() if principal in row.producers]
 
 
 async def say_everything(bus: Bus, principal: Principal) -> None:
     """Say each subject with each reply subject."""
-    for number, subject in enumerate(said_by(principal)):
+    for number, subject in enumerate(published_by(principal)):
         for reply in OTHERS:
             headers = {"Nats-Msg-Id": f"{number}-{reply}", SEQUENCE_HEADER: "1"}
             await bus.client.publish(subject, b"{}", reply=reply, headers=headers)
@@ -185,10 +185,10 @@ async def test_reply_subject_reaches_no_other_stream(herd: Broker, principal: Pr
 
 async def test_client_receives_stored_events_once(herd: Broker) -> None:
     """A sandbox's event reaches a client of its project under its subject, once however often it is published."""
-    heard: list[str] = []
+    received: list[str] = []
 
     async def on_message(msg: Msg) -> None:
-        heard.append(msg.data.decode())
+        received.append(msg.data.decode())
 
     async with (
         herd.bus(Principal.CLIENT, project="p1") as client,
@@ -201,15 +201,15 @@ async def test_client_receives_stored_events_once(herd: Broker) -> None:
         for number in (1, 1, 2, 2, 3):
             await worker.publish("sandherd.v1.event.p1.sbx-1.agent.message", b"%d" % number, msg_id=str(number))
         async with asyncio.timeout(PATIENCE):
-            while "3" not in heard:
+            while "3" not in received:
                 await asyncio.sleep(0.01)
-    assert heard == ["1", "2", "3"]
+    assert received == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("principal", [Principal.WORKER, Principal.JOINER, Principal.CLIENT, Principal.SUBSCRIBER])
 async def test_message_trace_reaches_no_other_project(herd: Broker, principal: Principal) -> None:
     """The broker traces a message to a subject that its header names, if its publisher may publish there."""
-    (subject, *_) = said_by(principal)
+    (subject, *_) = published_by(principal)
     refused = [f"sandherd.v1.{name}.other.sbx-2" for name in ("deliver", "output", "request.worker.exec")]
     refused.append("sandherd.v1.event.other.sbx-2.agent.completed")
     async with herd.bus(principal, project="p1", sandbox="sbx-1") as bus:

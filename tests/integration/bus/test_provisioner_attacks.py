@@ -92,12 +92,12 @@ async def test_provisioner_credential_reads_changes_and_purges_nothing(herd: Bro
     before, held = await configurations(herd), await contents(herd)
     stolen: list[str] = []
 
-    async def hear(message: Msg) -> None:
+    async def receive(message: Msg) -> None:
         if message.subject.startswith(STOLEN):
             stolen.append(message.subject)
 
     async with attacker(herd) as speaker, herd.bus(P.SPAWNER) as spawner:
-        await speaker.bus.client.subscribe(f"{INBOX}.>", cb=hear)
+        await speaker.bus.client.subscribe(f"{INBOX}.>", cb=receive)
         attacks = [(f"{prefix}.{rest}", body) for prefix in (API, API_FROM_OUTSIDE) for rest, body in forbidden()]
         for subject, body in attacks:
             payload = b"" if body is None else json.dumps(body).encode()

@@ -63,13 +63,13 @@ async def test_existing_consumer_is_not_changed_by_a_spawner(herd: Broker) -> No
 async def test_stream_created_with_other_content_is_detected(herd: Broker) -> None:
     """An attacker that creates a missing stream, as a mirror or with a republish, receives nothing and is detected."""
     await seed(herd)
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
-    async def hear(message: Msg) -> None:
-        heard.append(message.data)
+    async def receive(message: Msg) -> None:
+        received.append(message.data)
 
     async with herd.provisioner() as js, attacker(herd) as speaker:
-        await speaker.bus.client.subscribe(f"{STOLEN}.>", cb=hear)
+        await speaker.bus.client.subscribe(f"{STOLEN}.>", cb=receive)
         forged: dict[str, dict[str, Any]] = {
             "DEAD": {"republish": {"src": ">", "dest": f"{STOLEN}.>"}},
             "PROBE": {"mirror": {"name": "KV_tasks"}, "subjects": None},
@@ -87,7 +87,7 @@ async def test_stream_created_with_other_content_is_detected(herd: Broker) -> No
             await create_missing(speaker.bus.js)
         for part in ("stream DEAD (republish)", "stream PROBE (", "mirror", "stream INBOX (", "sources"):
             assert part in str(caught.value)
-    assert heard == []
+    assert received == []
 
 
 async def test_stream_changing_credential_expires_within_an_hour(herd: Broker) -> None:

@@ -80,7 +80,7 @@ async def test_no_reply_to_a_store_guard_is_stored_or_executed(herd: Broker, nam
     """
     await seed(herd)
     held, subject = await contents(herd), REQUESTS[name][0]
-    async with listening(herd, P.WORKER) as heard, attacker(herd, name, minted(herd, name)) as speaker:
+    async with listening(herd, P.WORKER) as received, attacker(herd, name, minted(herd, name)) as speaker:
         sent = replies(herd)
         for reply in sent:
             await speaker.bus.client.publish(subject, b"{}", reply=reply, headers={TAG: "1"})
@@ -91,7 +91,7 @@ async def test_no_reply_to_a_store_guard_is_stored_or_executed(herd: Broker, nam
         after = await contents(herd)
         assert after["PROBE"][0] - held["PROBE"][0] <= probes
         assert after == held | {"PROBE": after["PROBE"]}
-        assert heard == []
+        assert received == []
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -100,7 +100,7 @@ async def test_store_guard_receives_only_the_reply_to_its_request(herd: Broker, 
     other = next(one for one in REQUESTS if one != name)
     stolen: list[str] = []
 
-    async def hear(message: Msg) -> None:
+    async def receive(message: Msg) -> None:
         stolen.append(message.subject)
 
     subject, inbox = REQUESTS[name]
@@ -108,7 +108,7 @@ async def test_store_guard_receives_only_the_reply_to_its_request(herd: Broker, 
         attacker(herd, other, minted(herd, other)) as victim,
         attacker(herd, name, minted(herd, name)) as speaker,
     ):
-        await victim.bus.client.subscribe(f"{REQUESTS[other][1]}.>", cb=hear)
+        await victim.bus.client.subscribe(f"{REQUESTS[other][1]}.>", cb=receive)
         await victim.bus.flush()
         await speaker.bus.client.publish(subject, b"{}", reply=f"{inbox}.none")
         assert (await speaker.bus.client.request(subject, b"{}", timeout=PATIENCE)).data.startswith(b"{")

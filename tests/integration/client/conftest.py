@@ -123,7 +123,7 @@ class Neighbours:
         return EventList(events=events, next_cursor=cursor)
 
     async def say(
-        self, source: str, data: EventData, *, heard: bool = True, stored: bool = True, entity: str | None = None
+        self, source: str, data: EventData, *, received: bool = True, stored: bool = True, entity: str | None = None
     ) -> Envelope[Any]:
         """Say the next event of a source: `sandbox/…`, `spawner/…` or `message-relay/…`."""
         service, _, about = source.partition("/")
@@ -131,7 +131,7 @@ class Neighbours:
         event = self.envelope(f"/sandherd/{source}", number, data, entity or about.partition("/")[0])
         if stored:
             self.stored.append(event)
-        if heard:
+        if received:
             principal = Principal.WORKER if service == "sandbox" else Principal(service)
             await self.publish(principal, event)
         return event
@@ -175,50 +175,50 @@ class Neighbours:
         spawner = self.teller
         self.tasks[self.task] = a_task(self.task, TaskState.RUNNING)
         self.sandboxes[SANDBOX] = a_sandbox(SandboxState.RUNNING)
-        heard = {name: False for name, value in lost.items() if value}
+        received = {name: False for name, value in lost.items() if value}
         await self.say(
             spawner,
             TaskSubmitted(task="do it", harness="command", runtime="process"),
-            heard=heard.get("submitted", True),
+            received=received.get("submitted", True),
         )
-        await self.say(f"spawner/{SANDBOX}", SandboxRequested(runtime="process"), heard=heard.get("requested", True))
-        await self.say(spawner, TaskAssigned(sandbox=SANDBOX), heard=heard.get("assigned", True))
+        await self.say(f"spawner/{SANDBOX}", SandboxRequested(runtime="process"), received=received.get("requested", True))
+        await self.say(spawner, TaskAssigned(sandbox=SANDBOX), received=received.get("assigned", True))
         if before_start is not None:
             await before_start()
         await self.say(
             f"sandbox/{SANDBOX}",
             AgentStarted(timestamp=NOW, sdk="command", task="do it", task_description_length=5),
-            heard=heard.get("started", True),
+            received=received.get("started", True),
         )
-        await self.say(spawner, TaskRunning(sandbox=SANDBOX), heard=heard.get("running", True))
+        await self.say(spawner, TaskRunning(sandbox=SANDBOX), received=received.get("running", True))
 
-    async def attempt(self, sandbox: str, *, heard: bool = True) -> None:
+    async def attempt(self, sandbox: str, *, received: bool = True) -> None:
         """One more attempt, in another sandbox, and the end of the task with it."""
         self.sandboxes[sandbox] = a_sandbox(SandboxState.RUNNING)
-        await self.say(f"spawner/{sandbox}", SandboxRequested(runtime="process"), heard=heard)
-        await self.say(self.teller, TaskAssigned(sandbox=sandbox, attempt=2), heard=heard)
+        await self.say(f"spawner/{sandbox}", SandboxRequested(runtime="process"), received=received)
+        await self.say(self.teller, TaskAssigned(sandbox=sandbox, attempt=2), received=received)
         started = AgentStarted(timestamp=NOW, sdk="command", task="do it", task_description_length=5)
-        await self.say(f"sandbox/{sandbox}", started, heard=heard)
-        await self.say(self.teller, TaskRunning(sandbox=sandbox, attempt=2), heard=heard)
-        await self.say(f"sandbox/{sandbox}", AgentCompleted(exit_code=0), heard=heard)
+        await self.say(f"sandbox/{sandbox}", started, received=received)
+        await self.say(self.teller, TaskRunning(sandbox=sandbox, attempt=2), received=received)
+        await self.say(f"sandbox/{sandbox}", AgentCompleted(exit_code=0), received=received)
         self.tasks[self.task] = a_task(self.task, TaskState.COMPLETED).model_copy(update={"sandbox": sandbox})
-        await self.say(self.teller, TaskCompleted(sandbox=sandbox, attempt=2), heard=heard)
+        await self.say(self.teller, TaskCompleted(sandbox=sandbox, attempt=2), received=received)
 
-    async def chat(self, text: str, *, heard: bool = True, stored: bool = True) -> Envelope[Any]:
+    async def chat(self, text: str, *, received: bool = True, stored: bool = True) -> Envelope[Any]:
         """The agent says something."""
-        said = AgentMessage(content=text, content_length=len(text))
-        return await self.say(f"sandbox/{SANDBOX}", said, heard=heard, stored=stored)
+        chat_message = AgentMessage(content=text, content_length=len(text))
+        return await self.say(f"sandbox/{SANDBOX}", chat_message, received=received, stored=stored)
 
-    async def complete(self, *, agent_heard: bool = True, task_heard: bool = True, stored: bool = True) -> None:
+    async def complete(self, *, agent_received: bool = True, task_received: bool = True, stored: bool = True) -> None:
         """The agent ends, and the task with it."""
-        await self.say(f"sandbox/{SANDBOX}", AgentCompleted(exit_code=0), heard=agent_heard, stored=stored)
+        await self.say(f"sandbox/{SANDBOX}", AgentCompleted(exit_code=0), received=agent_received, stored=stored)
         self.tasks[self.task] = a_task(self.task, TaskState.COMPLETED)
-        await self.say(self.teller, TaskCompleted(sandbox=SANDBOX), heard=task_heard, stored=stored)
+        await self.say(self.teller, TaskCompleted(sandbox=SANDBOX), received=task_received, stored=stored)
 
-    async def go(self, *, shutdown_heard: bool = True) -> None:
+    async def go(self, *, shutdown_received: bool = True) -> None:
         """The sandbox ends."""
         last = AgentShutdown(reason="done", timestamp=NOW)
-        await self.say(f"sandbox/{SANDBOX}", last, heard=shutdown_heard)
+        await self.say(f"sandbox/{SANDBOX}", last, received=shutdown_received)
         self.sandboxes[SANDBOX] = a_sandbox(SandboxState.TERMINATED)
         await self.say(f"spawner/{SANDBOX}", SandboxTerminated(runtime="process", reason="done"))
 

@@ -42,7 +42,7 @@ Sandherd = Callable[..., Any]
 
 
 @pytest.fixture
-async def told(neighbours: Neighbours) -> Neighbours:
+async def filled(neighbours: Neighbours) -> Neighbours:
     """A task that has run, with a tool call, an edit and an answer to every question."""
     worker = f"sandbox/{SANDBOX}"
     await neighbours.begin()
@@ -114,7 +114,7 @@ REPLIES: Final[tuple[tuple[list[str], str], ...]] = (
 """A command, and a field of its document."""
 
 
-async def test_reply_is_one_json_document(told: Neighbours, sandherd: Sandherd) -> None:
+async def test_reply_is_one_json_document(filled: Neighbours, sandherd: Sandherd) -> None:
     """`-o json` prints one document with the requested data; without it the output is text."""
     for words, field in REPLIES:
         at = words.index("--") if "--" in words else len(words)
@@ -142,7 +142,7 @@ async def test_command_is_one_json_document(neighbours: Neighbours, sandherd: Sa
     [["events", SANDBOX], ["events", TASK], ["events", SANDBOX, "--follow"], ["events", TASK, "--follow"]],
     ids=" ".join,
 )
-async def test_events_are_json_lines(told: Neighbours, sandherd: Sandherd, words: Sequence[str]) -> None:
+async def test_events_are_json_lines(filled: Neighbours, sandherd: Sandherd, words: Sequence[str]) -> None:
     """As JSON, events are one CloudEvents document in each line, stored or followed, each source in order."""
     status, out, err = await sandherd(*words, "-o", "json")
     assert (status, err) == (0, "")
@@ -153,7 +153,7 @@ async def test_events_are_json_lines(told: Neighbours, sandherd: Sandherd, words
     assert len(numbers) >= 6
 
 
-async def test_events_are_selected_by_type_and_time(told: Neighbours, sandherd: Sandherd) -> None:
+async def test_events_are_selected_by_type_and_time(filled: Neighbours, sandherd: Sandherd) -> None:
     """A type, or a whole domain, can be selected, live and from the history."""
     for more in ([], ["--follow"]):
         _, out, _ = await sandherd("events", SANDBOX, "--type", "agent.tool_use", "-o", "json", *more)
@@ -162,7 +162,7 @@ async def test_events_are_selected_by_type_and_time(told: Neighbours, sandherd: 
         assert [event["type"] for event in lines_of(out)] == ["sandbox.requested", "sandbox.terminated"]
 
 
-async def test_text_of_an_agent_does_not_move_the_cursor(told: Neighbours, sandherd: Sandherd) -> None:
+async def test_text_of_an_agent_does_not_move_the_cursor(filled: Neighbours, sandherd: Sandherd) -> None:
     """Control characters in events and output are shown, never obeyed: a sandbox is not trusted with a terminal."""
     for words in (["events", SANDBOX], ["trajectory", SANDBOX], ["logs", SANDBOX], ["tasks", "list"]):
         _, out, _ = await sandherd(*words)
@@ -172,7 +172,7 @@ async def test_text_of_an_agent_does_not_move_the_cursor(told: Neighbours, sandh
     assert "\x1b]0;title\x07" in out
 
 
-async def test_trajectory_is_shown_as_a_timeline(told: Neighbours, sandherd: Sandherd) -> None:
+async def test_trajectory_is_shown_as_a_timeline(filled: Neighbours, sandherd: Sandherd) -> None:
     """Calls are joined with their ends and show their duration; edits show their diff."""
     status, out, _ = await sandherd("trajectory", SANDBOX)
     assert status == 0
@@ -184,9 +184,9 @@ async def test_trajectory_is_shown_as_a_timeline(told: Neighbours, sandherd: San
     assert "no heartbeats" in out
 
 
-async def test_audit_with_gaps_exits_with_1(told: Neighbours, sandherd: Sandherd) -> None:
+async def test_audit_with_gaps_exits_with_1(filled: Neighbours, sandherd: Sandherd) -> None:
     """The table names the gaps."""
-    await told.answer(INGEST, GetAudit, lambda _: an_audit(2))
+    await filled.answer(INGEST, GetAudit, lambda _: an_audit(2))
     status, out, err = await sandherd("audit")
     assert status == 1
     assert "3–4" in out
@@ -195,7 +195,7 @@ async def test_audit_with_gaps_exits_with_1(told: Neighbours, sandherd: Sandherd
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "finding"),
     [
         ({"unsaid": 1, "unsaid_sandboxes": [SANDBOX]}, f"ended without a last event of the agent ({SANDBOX})"),
         ({"conflicts": 2}, "2 events have the sequence of another"),
@@ -203,13 +203,13 @@ async def test_audit_with_gaps_exits_with_1(told: Neighbours, sandherd: Sandherd
     ],
 )
 async def test_audit_exits_with_1_for_other_faults(
-    told: Neighbours, sandherd: Sandherd, found: dict[str, Any], said: str
+    filled: Neighbours, sandherd: Sandherd, found: dict[str, Any], finding: str
 ) -> None:
     """An ended sandbox with unpublished events, and numbers that can't be a source's own, are faults too."""
-    await told.answer(INGEST, GetAudit, lambda _: an_audit(0).model_copy(update=found))
+    await filled.answer(INGEST, GetAudit, lambda _: an_audit(0).model_copy(update=found))
     status, _, err = await sandherd("audit")
     assert status == 1
-    assert said in err
+    assert finding in err
 
 
 async def test_unavailable_service_is_named(neighbours: Neighbours, sandherd: Sandherd) -> None:
@@ -221,9 +221,9 @@ async def test_unavailable_service_is_named(neighbours: Neighbours, sandherd: Sa
     assert "sandherd status" in err
 
 
-async def test_without_the_spawner_lists_come_from_the_history(told: Neighbours, sandherd: Sandherd) -> None:
+async def test_without_the_spawner_lists_come_from_the_history(filled: Neighbours, sandherd: Sandherd) -> None:
     """The output states it."""
-    await told.silence(ListLiveTasks)
+    await filled.silence(ListLiveTasks)
     status, out, _ = await sandherd("tasks", "list", "-o", "json")
     assert status == 0
     assert json.loads(out)["from"] == "history"
@@ -277,7 +277,7 @@ async def test_dead_letters_are_requeued_by_operators(
     assert (await sandherd(*operator, "dead", "show", "8"))[0] == 1
 
 
-async def test_doctor_reports_unavailable_services(told: Neighbours, sandherd: Sandherd) -> None:
+async def test_doctor_reports_unavailable_services(filled: Neighbours, sandherd: Sandherd) -> None:
     """The status is 1, and each unavailable service has a remedy; others are right nevertheless."""
     status, out, _ = await sandherd("doctor", "-o", "json")
     checks = {check["check"]: check for check in json.loads(out)}
@@ -285,7 +285,7 @@ async def test_doctor_reports_unavailable_services(told: Neighbours, sandherd: S
     assert [checks[name]["state"] for name in ("broker", "live state", "history")] == ["ok"] * 3
     assert "client of default" in checks["credential"]["found"]
     assert {name for name, check in checks.items() if check["state"] == "wrong"} == {*SERVICES}
-    await told.silence(GetAudit)
+    await filled.silence(GetAudit)
     status, out, _ = await sandherd("doctor", "-o", "json")
     wrong = [check for check in json.loads(out) if check["state"] == "wrong"]
     assert status == 1
@@ -305,7 +305,7 @@ async def test_settings_are_shown_with_their_sources(sandherd: Sandherd, monkeyp
     assert "hush" not in out
 
 
-async def test_closed_pipe_is_no_traceback(told: Neighbours, started: Callable[..., Any]) -> None:
+async def test_closed_pipe_is_no_traceback(filled: Neighbours, started: Callable[..., Any]) -> None:
     """Output into a closed pipe, as `head` leaves it, ends quietly."""
     process = await started("events", SANDBOX, "--follow", "-o", "json")
     process.stdout._transport.close()

@@ -21,12 +21,12 @@ Neighbours = Any
 def remember(neighbours: Neighbours, count: int) -> None:
     """Store a number of the agent's messages in the history, without publishing them."""
     for n in range(count):
-        said = AgentMessage(content=f"line {n}", content_length=6)
-        neighbours.stored.append(neighbours.envelope(f"/sandherd/sandbox/{SANDBOX}", n + 2, said, SANDBOX))
+        agent_message = AgentMessage(content=f"line {n}", content_length=6)
+        neighbours.stored.append(neighbours.envelope(f"/sandherd/sandbox/{SANDBOX}", n + 2, agent_message, SANDBOX))
     neighbours._numbers[f"sandbox/{SANDBOX}"] = count + 1
 
 
-async def told(following: EventFollower) -> list[int]:
+async def received(following: EventFollower) -> list[int]:
     """The numbers of the agent's events, to the end."""
     return [event.sequence async for event in following if event.source.endswith(f"/sandbox/{SANDBOX}")]
 
@@ -54,7 +54,7 @@ async def test_interrupted_history_is_not_read_from_the_beginning(client: Herd, 
     await neighbours.answer(Principal.EVENT_INGEST, ListEvents, answer)
     patience = Patience(gap=20, silence=20, beginning=20, check=0.1, retry=0.02)
     async with client.follow(task=TASK, patience=patience) as following:
-        assert await told(following) == list(range(1, 5003))
+        assert await received(following) == list(range(1, 5003))
     assert max(asked.count(page) for page in asked) <= 2
     assert following.is_complete
 
@@ -69,7 +69,7 @@ async def test_many_gaps_are_given_up_together(client: Herd, neighbours: Neighbo
     await neighbours.complete()
     patience = Patience(gap=1, silence=1, beginning=1, check=0.2, retry=0.02)
     async with client.follow(task=TASK, patience=patience) as following:
-        numbers = await told(following)
+        numbers = await received(following)
     gaps = [request for request in neighbours.asked if isinstance(request, ListEvents) and request.limit == 1]
     assert numbers == [number for number in range(1, 303) if number % 3 != 0 or number > 301]
     assert len(following.missing) == 100
@@ -81,7 +81,7 @@ async def test_history_of_a_quiet_sandbox_is_read_at_growing_intervals(client: H
     await neighbours.begin()
     patience = Patience(gap=20, silence=20, beginning=20, check=0.1, retry=0.02)
     async with client.follow(task=TASK, patience=patience) as following:
-        reading = asyncio.create_task(told(following))
+        reading = asyncio.create_task(received(following))
         await until(lambda: len(looks(neighbours)) >= 3)
         before = len(looks(neighbours)), len(rereads(neighbours))
         await until(lambda: len(looks(neighbours)) >= before[0] + 30)
@@ -95,9 +95,9 @@ async def test_event_lost_in_silence_is_recovered(client: Herd, neighbours: Neig
     await neighbours.begin()
     patience = Patience(gap=20, silence=20, beginning=20, check=0.05, retry=0.02)
     async with client.follow(task=TASK, patience=patience) as following:
-        reading = asyncio.create_task(told(following))
+        reading = asyncio.create_task(received(following))
         await until(lambda: len(looks(neighbours)) >= 20)
-        await neighbours.chat("lost", heard=False)
+        await neighbours.chat("lost", received=False)
         count = len(rereads(neighbours))
         await until(lambda: len(rereads(neighbours)) > count)
         await neighbours.complete()

@@ -13,7 +13,7 @@ from sandherd.contracts.events.conversation import AgentMessage
 from sandherd.contracts.requests import ListEvents, ListLiveTasks
 from sandherd.contracts.subjects import OUTPUT, Principal, command_subject, event_subject, request_subject
 from sandherd.stack.broker import Broker
-from tests.integration.client.test_client_follow import QUICK, in_order, told
+from tests.integration.client.test_client_follow import QUICK, in_order, received
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
@@ -96,7 +96,7 @@ async def test_misdirected_events_are_neither_shown_nor_counted(
             await neighbours.chat(f"line {number}")
         await flood
         await neighbours.complete()
-        lines = await told(following)
+        lines = await received(following)
     assert in_order(lines)
     assert len(lines) == 5 + 50 + 2
     assert following.is_complete

@@ -224,11 +224,11 @@ async def test_running_session_is_forked_and_not_resumed(real: Herd) -> None:
                 break
     sandbox = str((await real.task(lingers)).sandbox)
     resume = await real.session_of(lingers)
-    for said in (
+    for stdout_text in (
         resume,
         resume.model_copy(update={"sandbox": "sbx-other", "fork": True, "work": _of_another(sandbox)}),
     ):
-        refused = await real.submit(acp("say again", resume=said))
+        refused = await real.submit(acp("say again", resume=stdout_text))
         with pytest.raises(HerdError) as caught:
             await real.wait(refused)
         assert caught.value.problem.field == "spec.resume"

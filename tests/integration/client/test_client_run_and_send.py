@@ -88,7 +88,7 @@ async def test_live_output_waits_for_missing_events(
     await neighbours.begin()
     seconds = timedelta(seconds=1)
     neighbours.now += seconds
-    late = await neighbours.chat("first", heard=False, stored=False)
+    late = await neighbours.chat("first", received=False, stored=False)
     neighbours.now += seconds
     await neighbours.chat("second")
     neighbours.now += seconds
@@ -121,10 +121,10 @@ def examining(unread: list[int]) -> Callable[[ExamineSpawner], Examination]:
 EARLIER = TaskView(project="default", task=TASK, state=TaskState.COMPLETED, submitted_at=NOON, text="an earlier one")
 
 
-@pytest.mark.parametrize("heard", [True, False], ids=["live", "history"])
+@pytest.mark.parametrize("received", [True, False], ids=["live", "history"])
 @pytest.mark.parametrize("follow", ["--follow", "--no-follow"])
 async def test_run_refuses_the_name_of_another_task(
-    neighbours: Neighbours, sandherd: Sandherd, follow: str, heard: bool
+    neighbours: Neighbours, sandherd: Sandherd, follow: str, received: bool
 ) -> None:
     """The spawner decides; no event of the earlier task is shown as if it were its own."""
     unread = [1]
@@ -135,7 +135,7 @@ async def test_run_refuses_the_name_of_another_task(
     command = await neighbours.take(Principal.SPAWNER)
     taken: dict[str, Any] = {"reason": f"another task {TASK} already exists", "field": "task", "code": "conflict"}
     refusal = TaskRefused(command=command.type, command_id=str(command.id), **taken)
-    await neighbours.say(f"spawner/{TASK}/{command.id.hex}", refusal, heard=heard)
+    await neighbours.say(f"spawner/{TASK}/{command.id.hex}", refusal, received=received)
     unread[0] = 0
     status, out, err = await running
     assert (status, out) == (1, "")
@@ -238,28 +238,28 @@ async def test_lost_receipt_is_found_in_the_history(neighbours: Neighbours, sand
     sending = asyncio.ensure_future(sandherd("send", SANDBOX, "hello"))
     name = (await neighbours.take(Principal.MESSAGE_RELAY)).data.message
     source = f"message-relay/{name}"
-    await neighbours.say(source, MessageQueued(message_id=name, content_length=5), heard=False, entity=SANDBOX)
-    await neighbours.say(source, MessageAcknowledged(message_id=name), heard=False, entity=SANDBOX)
+    await neighbours.say(source, MessageQueued(message_id=name, content_length=5), received=False, entity=SANDBOX)
+    await neighbours.say(source, MessageAcknowledged(message_id=name), received=False, entity=SANDBOX)
     assert (await sending)[0] == 0
 
 
-@pytest.mark.parametrize("heard", [True, False], ids=["live", "history"])
+@pytest.mark.parametrize("received", [True, False], ids=["live", "history"])
 @pytest.mark.parametrize("refused", [True, False], ids=["refused", "rejected"])
 async def test_send_shows_that_its_command_was_not_executed(
-    neighbours: Neighbours, sandherd: Sandherd, refused: bool, heard: bool
+    neighbours: Neighbours, sandherd: Sandherd, refused: bool, received: bool
 ) -> None:
     """Refused with its id, or rejected, by an event with a source of its own: status 1 at once, with the reason."""
     sending = asyncio.ensure_future(sandherd("send", SANDBOX, "hello", "-o", "json"))
     command = await neighbours.take(Principal.MESSAGE_RELAY)
     name, kind = command.data.message, command.type
     other = MessageRefused(command=kind, reason="of another command", code="conflict", command_id=str(uuid4()))
-    await neighbours.say(f"message-relay/{SANDBOX}/{'a' * 32}", other, heard=heard)
+    await neighbours.say(f"message-relay/{SANDBOX}/{'a' * 32}", other, received=received)
     data = (
         MessageRefused(command=kind, reason="the name is taken", code="conflict", command_id=str(command.id))
         if refused
         else MessageRejected(message_id=name, reason="the name is taken", code="conflict")
     )
-    await neighbours.say(f"message-relay/{SANDBOX}/{'b' * 32}", data, heard=heard)
+    await neighbours.say(f"message-relay/{SANDBOX}/{'b' * 32}", data, received=received)
     status, out, err = await sending
     found = json.loads(out)
     assert (status, found["state"], found["code"]) == (1, "rejected", "conflict")

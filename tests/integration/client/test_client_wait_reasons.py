@@ -135,15 +135,15 @@ async def test_run_states_that_the_spawner_does_not_respond(
     """The output also states that the task is stored."""
     await neighbours.silence(ListLiveTasks)
     running = await begun(neighbours, sandherd)
-    said = await notices.next()
-    assert "spawner is unavailable; the task is stored" in said
-    assert "sandherd status" in said
+    notice = await notices.next()
+    assert "spawner is unavailable; the task is stored" in notice
+    assert "sandherd status" in notice
     await neighbours.answer_all()
     await finish(neighbours, running)
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "notice"),
     [
         (SandboxState.SPAWNING, f"{SANDBOX} is starting"),
         (SandboxState.PAUSED, f"sandherd sandboxes resume {SANDBOX}"),
@@ -151,7 +151,7 @@ async def test_run_states_that_the_spawner_does_not_respond(
     ],
 )
 async def test_run_states_what_its_sandbox_waits_for(
-    neighbours: Neighbours, sandherd: Sandherd, notices: Notices, state: SandboxState, said: str
+    neighbours: Neighbours, sandherd: Sandherd, notices: Notices, state: SandboxState, notice: str
 ) -> None:
     """The sandbox starts, is paused, or waits for a user's decision, with the command that continues."""
     await neighbours.answer(INGEST, ListApprovals, lambda _: ApprovalList(approvals=[an_approval()]))
@@ -159,7 +159,7 @@ async def test_run_states_what_its_sandbox_waits_for(
     neighbours.sandboxes[SANDBOX] = a_sandbox(state)
     neighbours.tasks[neighbours.task] = a_task(TaskState.RUNNING, sandbox=SANDBOX)
     await neighbours.answer(SPAWNER, ListLiveTasks, lambda _: TaskList(tasks=[a_task(TaskState.RUNNING, sandbox=SANDBOX)]))
-    while said not in await notices.next():
+    while notice not in await notices.next():
         pass
     await neighbours.answer_all()
     await finish(neighbours, running)

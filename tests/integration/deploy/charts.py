@@ -30,12 +30,12 @@ SERVICES = ("spawner", "event-ingest", "monitor", "message-relay", "gateway")
 PARTS = (*SERVICES, "provision", "migrate", "migrate-after", "test")
 
 
-def helm(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
+def helm(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Helm's own command."""
     beside = Path(sys.executable).parent / "helm"
     command = str(beside) if beside.exists() else shutil.which("helm") or "helm"
     return subprocess.run(
-        [command, *arguments], input=said, capture_output=True, text=True, timeout=PATIENCE, check=False
+        [command, *arguments], input=stdin, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 
@@ -57,7 +57,7 @@ def asked(values: Mapping[str, Any], chart: Path = CHART) -> subprocess.Complete
 
 @cache
 def _asked(given: str, chart: Path) -> subprocess.CompletedProcess[str]:
-    return helm("template", RELEASE, str(chart), "--namespace", NAMESPACE, "--values", "-", said=given)
+    return helm("template", RELEASE, str(chart), "--namespace", NAMESPACE, "--values", "-", stdin=given)
 
 
 def rendered(values: Mapping[str, Any] | None = None, chart: Path = CHART) -> list[Json]:

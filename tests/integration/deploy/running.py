@@ -31,16 +31,16 @@ class Node:
         (container,) = pod["spec"]["containers"]
         places = {mount["mountPath"]: self._files(pod, mount["name"]) for mount in container["volumeMounts"]}
         home = places.pop("/tmp")  # what a test is given, as a kubeconfig, may be below ours
-        told = {one["name"]: self._value(one) for one in container.get("env", [])}
-        told = {name: placed(value, places) for name, value in told.items()}
+        variables = {one["name"]: self._value(one) for one in container.get("env", [])}
+        variables = {name: placed(value, places) for name, value in variables.items()}
         component = pod["metadata"]["labels"]["app.kubernetes.io/component"]
         for port in container.get("ports", []):
             number = free_port()
             if port["name"] == "http":
                 self.ports[component] = number
-            (named,) = [name for name, value in told.items() if value == str(port["containerPort"])]
-            told[named] = str(number)
-        environment = {"PATH": os.environ["PATH"], "HOME": str(home), **told}
+            (named,) = [name for name, value in variables.items() if value == str(port["containerPort"])]
+            variables[named] = str(number)
+        environment = {"PATH": os.environ["PATH"], "HOME": str(home), **variables}
         log = self._folder / f"{component}.log"
         return ChildCommand(arguments=self._arguments(container), log=log, environment=environment)
 

@@ -49,10 +49,10 @@ class Deployed:
 
     def command(self, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """`sandherd …`, with no other environment than this."""
-        told = {"PATH": os.environ["PATH"], "NATS_URL": self.url, "SANDHERD_HOME": str(self.folder / "home")}
+        variables = {"PATH": os.environ["PATH"], "NATS_URL": self.url, "SANDHERD_HOME": str(self.folder / "home")}
         command = [str(preloaded_sandherd()), *words]
         return subprocess.run(
-            command, env=told | environ, capture_output=True, text=True, check=False, timeout=PATIENCE
+            command, env=variables | environ, capture_output=True, text=True, check=False, timeout=PATIENCE
         )
 
     def init(self, *more: str) -> list[dict[str, str]]:

@@ -52,16 +52,16 @@ class Followed:
         (folder / "database-url").write_text("postgresql://u:p@h/sandherd\n")
         self._run("\n".join(line for line in commands() if not any(words in line for words in NEED_A_BROKER)))
         self.asked: list[list[str]] = [json.loads(line) for line in log.read_text().splitlines()]
-        self.said = self._run("\n".join(commands(UPGRADE)))
+        self.upgrade_output = self._run("\n".join(commands(UPGRADE)))
         self.upgraded, self.objects = again.read_text(), objects(made.read_text())
 
     def _run(self, script: str) -> str:
         path = f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        told = {"PATH": path, "HOME": str(self.folder)}
+        variables = {"PATH": path, "HOME": str(self.folder)}
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=self.folder,
-            env=told,
+            env=variables,
             capture_output=True,
             text=True,
             timeout=PATIENCE,
@@ -120,14 +120,14 @@ def test_every_secret_that_the_chart_names_was_made(followed: Followed) -> None:
 def wanted(pod: Json) -> list[tuple[str, str]]:
     """Each Secret of a pod, with the key that is asked for: in a variable, or as the file that a variable names."""
     (container,) = pod["spec"]["containers"]
-    told = container.get("env", [])
-    refs = [one["valueFrom"]["secretKeyRef"] for one in told if "valueFrom" in one]
+    variables = container.get("env", [])
+    refs = [one["valueFrom"]["secretKeyRef"] for one in variables if "valueFrom" in one]
     found = [(one["name"], one["key"]) for one in refs]
     places = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     for volume in pod["spec"]["volumes"]:
         if "secret" in volume:
             place = places[volume["name"]] + "/"
-            files = [one["value"].removeprefix(place) for one in told if one.get("value", "").startswith(place)]
+            files = [one["value"].removeprefix(place) for one in variables if one.get("value", "").startswith(place)]
             found += [(volume["secret"]["secretName"], file) for file in files or [""]]
     return found
 
@@ -169,8 +169,8 @@ def test_the_test_that_is_shown_is_one_of_the_release(followed: Followed) -> Non
 
 def test_an_upgrade_as_its_page_says_is_one_of_what_was_installed(followed: Followed) -> None:
     """What is there is kept, the chart is the same release's, and both kinds of migrations are in it."""
-    assert re.search(r"\bunchanged\b", followed.said)
-    assert not re.search(r"\bchanged\b", followed.said)
+    assert re.search(r"\bunchanged\b", followed.upgrade_output)
+    assert not re.search(r"\bchanged\b", followed.upgrade_output)
     assert objects(followed.upgraded) == followed.objects
     jobs = {one["metadata"]["name"] for one in followed.objects if one["kind"] == "Job"}
     assert {"sandherd-migrate", "sandherd-migrate-after"} <= jobs

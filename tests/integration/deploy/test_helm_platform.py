@@ -57,9 +57,9 @@ def test_services_and_sandboxes_have_the_same_dns(ports: list[int], servers: lis
     (rule,) = called(objects, "NetworkPolicy", "names")["spec"]["egress"]
     by_code = network.policy("h", "nats://10.1.2.3", [], dns=network.DnsServers(servers, ports))["spec"]["egress"][0]
     assert rule == by_code
-    told = variables(called(objects, "Deployment", "spawner")["spec"]["template"]["spec"]["containers"][0])
-    assert told["SANDHERD_KUBERNETES_DNS_PORTS"] == ",".join(map(str, ports))
-    assert told.get("SANDHERD_KUBERNETES_DNS", "") == ",".join(servers)
+    environment = variables(called(objects, "Deployment", "spawner")["spec"]["template"]["spec"]["containers"][0])
+    assert environment["SANDHERD_KUBERNETES_DNS_PORTS"] == ",".join(map(str, ports))
+    assert environment.get("SANDHERD_KUBERNETES_DNS", "") == ",".join(servers)
 
 
 def test_a_service_can_be_placed_and_annotated_by_itself() -> None:
@@ -129,14 +129,14 @@ def test_connections_to_the_broker_have_their_authority_and_certificate() -> Non
     objects = rendered({"nats": {"url": "tls://nats.nats.svc:4222", "tls": tls, "sandboxTls": {"secret": "boxes"}}})
     seen = {name: (variables(pod["spec"]["containers"][0]), mounted(pod)) for name, pod in pods(objects)}
     for name in (*SERVICES, "provision"):
-        told, secrets = seen[name]
-        assert told["NATS_CA"] == f"{secrets['services']}/ca.pem"
-        assert told["NATS_CERT"] == f"{secrets['services']}/tls.crt"
-        assert told["NATS_KEY"] == f"{secrets['services']}/tls.key"
+        environment, secrets = seen[name]
+        assert environment["NATS_CA"] == f"{secrets['services']}/ca.pem"
+        assert environment["NATS_CERT"] == f"{secrets['services']}/tls.crt"
+        assert environment["NATS_KEY"] == f"{secrets['services']}/tls.key"
         assert ("boxes" in secrets) == (name == "spawner")
-    told, secrets = seen["spawner"]
-    assert told["SANDHERD_SANDBOX_NATS_CA"] == f"{secrets['boxes']}/ca.crt"
-    assert "SANDHERD_SANDBOX_NATS_CERT" not in told
+    environment, secrets = seen["spawner"]
+    assert environment["SANDHERD_SANDBOX_NATS_CA"] == f"{secrets['boxes']}/ca.crt"
+    assert "SANDHERD_SANDBOX_NATS_CERT" not in environment
     assert "services" not in seen["migrate"][1].keys() | seen["test"][1].keys()
 
 
@@ -182,7 +182,7 @@ def test_retained_objects_have_names_independent_of_the_release() -> None:
 
 def kept(release: str) -> set[tuple[str, str]]:
     given = json.dumps(merged(GIVEN, {"sandboxes": {"quota": {"pods": 5}}}))
-    done = helm("template", release, str(CHART), "--namespace", NAMESPACE, "--values", "-", said=given)
+    done = helm("template", release, str(CHART), "--namespace", NAMESPACE, "--values", "-", stdin=given)
     found = [one for one in yaml.safe_load_all(done.stdout) if one]
     return {
         (one["kind"], one["metadata"]["name"])
@@ -209,7 +209,7 @@ def test_scaling_never_lowers_the_replicas_that_there_are(service: str, live: in
             cluster.now(lambda: cluster.store.create("deployments", NAMESPACE, body))
         given = json.dumps(merged(GIVEN, SCALING[service]))
         where = ["--namespace", NAMESPACE, "--kubeconfig", str(cluster.kubeconfig), "--values", "-"]
-        done = helm("template", RELEASE, str(CHART), "--dry-run=server", *where, said=given)
+        done = helm("template", RELEASE, str(CHART), "--dry-run=server", *where, stdin=given)
     assert done.returncode == 0, done.stderr
     assert replicas(done.stdout)[f"{PODS}-{service}"] == expected
 

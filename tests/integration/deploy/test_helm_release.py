@@ -60,9 +60,9 @@ async def all_ready(installed: Installed) -> None:
             assert (await installed.probe(name, kind))[0] == 200
         status, text = await installed.get(name, "/metrics")
         assert (status, "sandherd_ready 1.0" in text) == (200, True)
-    status, said = await installed.test()
-    assert status == 0, said
-    assert said.count(": ready\n") == len(SERVICES)
+    status, output = await installed.test()
+    assert status == 0, output
+    assert output.count(": ready\n") == len(SERVICES)
 
 
 async def what_comes_after_new_code_is_done(installed: Installed) -> None:
@@ -79,8 +79,8 @@ async def well(installed: Installed, name: str) -> bool:
 async def keda_finds_what_waits(installed: Installed) -> None:
     """Asked as KEDA asks: by the account's key, which is found as the notes say, for every consumer that is named."""
     account = await installed.account("HERD")
-    told = {"enabled": True, "monitor": f"127.0.0.1:{installed.monitor}", "account": account}
-    for scaled in of_kind(rendered({"autoscaling": told}), "ScaledObject"):
+    values = {"enabled": True, "monitor": f"127.0.0.1:{installed.monitor}", "account": account}
+    for scaled in of_kind(rendered({"autoscaling": values}), "ScaledObject"):
         assert scaled["spec"]["triggers"]
         for trigger in scaled["spec"]["triggers"]:
             wanted = trigger["metadata"]
@@ -149,15 +149,15 @@ async def a_lost_consumer_is_seen_by_the_readiness_probe(installed: Installed) -
         return status == 503 and "event-ingest" in text
 
     await until(red, "nobody saw it")
-    status, said = await installed.test()
+    status, output = await installed.test()
     assert status == 1
-    assert "NOT READY" in said
-    assert said.count(": ready\n") == len(SERVICES) - 1
+    assert "NOT READY" in output
+    assert output.count(": ready\n") == len(SERVICES) - 1
 
 
 async def a_lost_service_is_named_by_the_test(installed: Installed) -> None:
     await installed.children["monitor"].kill()
-    status, said = await installed.test()
+    status, output = await installed.test()
     assert status == 1
-    assert "no answer" in said
-    assert said.count(": ready\n") == len(SERVICES) - 2
+    assert "no answer" in output
+    assert output.count(": ready\n") == len(SERVICES) - 2

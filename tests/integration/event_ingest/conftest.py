@@ -74,11 +74,11 @@ class Script:
             sandboxid=sandboxid,
         )
 
-    def agent(self, event_type: str, sandbox: str, **said: Any) -> Envelope[Any]:
-        return self.say(event_type, sandbox, f"/sandherd/sandbox/{sandbox}", sandboxid=sandbox, **said)
+    def agent(self, event_type: str, sandbox: str, **fields: Any) -> Envelope[Any]:
+        return self.say(event_type, sandbox, f"/sandherd/sandbox/{sandbox}", sandboxid=sandbox, **fields)
 
-    def spawner(self, event_type: str, entity: str, **said: Any) -> Envelope[Any]:
-        return self.say(event_type, entity, f"/sandherd/spawner/{entity}", **said)
+    def spawner(self, event_type: str, entity: str, **fields: Any) -> Envelope[Any]:
+        return self.say(event_type, entity, f"/sandherd/spawner/{entity}", **fields)
 
     def messages(self, sandbox: str, count: int, *, project: str = "default") -> list[Envelope[Any]]:
         return [
@@ -97,9 +97,9 @@ class Script:
             self.approval("requested", sandbox, approval, project=project, tool="Bash", asked_in=own.id, **asked),
         ]
 
-    def approval(self, what: str, sandbox: str, approval: str, **said: Any) -> Envelope[Any]:
+    def approval(self, what: str, sandbox: str, approval: str, **fields: Any) -> Envelope[Any]:
         source = f"/sandherd/message-relay/{sandbox}/{approval}"
-        return self.say(f"approval.{what}", sandbox, source, sandboxid=sandbox, approval_id=approval, **said)
+        return self.say(f"approval.{what}", sandbox, source, sandboxid=sandbox, approval_id=approval, **fields)
 
     def heartbeat(self, sandbox: str, *, project: str = "default") -> Envelope[Any]:
         return self.agent("agent.heartbeat", sandbox, project=project, timestamp=self.clock)
@@ -140,7 +140,7 @@ class History:
 
     delivered = staticmethod(delivered)
 
-    async def hear(self, events: Sequence[Envelope[Any]]) -> list[Outcome]:
+    async def deliver(self, events: Sequence[Envelope[Any]]) -> list[Outcome]:
         """Store events, as one batch."""
         deliveries = delivered(events, self.place)
         self.place += len(deliveries)

@@ -39,7 +39,7 @@ class OldDays:
     async def store(self, events: list[Any], day: date) -> None:
         """Store events with ids of a day."""
         moved = [event.model_copy(update={"id": self._id(day)}) for event in events]
-        outcomes = await self.history.hear(moved)
+        outcomes = await self.history.deliver(moved)
         assert [one for one in outcomes if one != DONE] == []
 
     def _id(self, day: date) -> UUID:

@@ -66,9 +66,9 @@ async def publish(
     return builder.reference()
 
 
-async def refer(world: Any, script: Any, reference: ArtifactRef, *, sandbox: str = "sbx-1", **said: Any) -> None:
+async def refer(world: Any, script: Any, reference: ArtifactRef, *, sandbox: str = "sbx-1", **fields: Any) -> None:
     """Publish an event that refers to it."""
-    await world.say([script.agent("agent.work_saved", sandbox, artifact=reference, files=1, **said)])
+    await world.say([script.agent("agent.work_saved", sandbox, artifact=reference, files=1, **fields)])
 
 
 @asynccontextmanager

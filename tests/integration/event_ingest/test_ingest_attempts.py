@@ -42,7 +42,7 @@ def _tried_again(script: Any) -> list[Any]:
 async def test_retried_task_is_shown_as_its_last_attempt(history: Any, script: Any) -> None:
     """Between two attempts it is pending, with time and reason; then it is the new attempt's alone."""
     submitted = script.clock
-    await history.hear(_tried_again(script))
+    await history.deliver(_tried_again(script))
     [waiting] = (await asked(history, list_tasks, ListPastTasks())).tasks
     assert (waiting.state, waiting.attempt, waiting.error_type) == ("pending", 2, "sandbox_lost")
     assert (waiting.sandbox, waiting.started_at, waiting.ended_at) == (None, None, None)
@@ -50,7 +50,7 @@ async def test_retried_task_is_shown_as_its_last_attempt(history: Any, script: A
     assert (waiting.priority, waiting.depends_on, waiting.max_attempts) == ("high", ["task-0"], 3)
     assert (waiting.profile, waiting.deadline) == ("python", submitted)
     task = partial(script.spawner, entity="task-1", taskid="task-1", attempt=2, sandbox="sbx-2")
-    await history.hear([task("task.assigned")])
+    await history.deliver([task("task.assigned")])
     [assigned] = (await asked(history, list_tasks, ListPastTasks())).tasks
     assert (assigned.state, assigned.sandbox, assigned.started_at) == ("assigned", "sbx-2", None)
     assert (assigned.error, assigned.error_type, assigned.not_before) == (None, None, None)
@@ -60,7 +60,7 @@ async def test_retried_task_is_shown_as_its_last_attempt(history: Any, script: A
         script.spawner("task.timed_out", "task-1", taskid="task-1", attempt=2, **timed_out),
         task("task.failed", error="too long", error_type="task_timed_out"),
     ]
-    await history.hear(late)
+    await history.deliver(late)
     [ended] = (await asked(history, list_tasks, ListPastTasks())).tasks
     assert (ended.state, ended.attempt, ended.error_type) == ("failed", 2, "task_timed_out")
     assert ended.started_at is not None
@@ -72,7 +72,7 @@ async def test_sandbox_without_a_task_is_shown_and_paged(history: Any, script: A
     """Requests and commands of the sandbox are shown; a refused command does not change its state."""
     own = partial(script.spawner, entity="sbx-1", sandboxid="sbx-1", runtime="process")
     ends = script.clock + timedelta(hours=2)
-    await history.hear([own("sandbox.requested", expires_at=script.clock, profile="python"), own("sandbox.spawned")])
+    await history.deliver([own("sandbox.requested", expires_at=script.clock, profile="python"), own("sandbox.spawned")])
     done = [
         script.agent("agent.exec_started", "sbx-1", exec_id="exc-1", command=["ls"], cwd="."),
         script.agent("agent.exec_completed", "sbx-1", exec_id="exc-1", state="exited", exit_code=0),
@@ -86,7 +86,7 @@ async def test_sandbox_without_a_task_is_shown_and_paged(history: Any, script: A
         command="spawner.pause_sandbox",
         reason="it can't be frozen",
     )
-    await history.hear([own("sandbox.running"), *done, own("sandbox.extended", expires_at=ends), refused])
+    await history.deliver([own("sandbox.running"), *done, own("sandbox.extended", expires_at=ends), refused])
     [box] = (await asked(history, list_sandboxes, ListPastSandboxes())).sandboxes
     assert (box.state, box.task, box.expires_at, box.profile) == ("running", None, ends, "python")
     assert (box.warm, box.reason) == (False, None)

@@ -53,9 +53,9 @@ async def test_sandbox_without_a_shutdown_event_is_reported(running: Any, script
 
 async def test_number_used_twice_is_a_conflict(running: Any, script: Any) -> None:
     """Both events are stored, and the audit counts one as foreign to the source; others are unaffected."""
-    said = script.messages("sbx-1", 4)
+    published_messages = script.messages("sbx-1", 4)
     forged = script.messages("sbx-1", 1)[0].model_copy(update={"sequence": 2})
-    await running.say([*said, forged, *script.messages("sbx-2", 3)])
+    await running.say([*published_messages, forged, *script.messages("sbx-2", 3)])
     audit = await settled(running, 8)
     assert (audit.missing, audit.conflicts) == (0, 1)
     assert [(source.sandbox, source.conflicts) for source in audit.sources] == [("sbx-1", 1)]

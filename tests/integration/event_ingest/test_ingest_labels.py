@@ -23,7 +23,7 @@ async def ask(history: Any, query: Any, question: Any, project: str = "default")
         return await query(connection, question, project, 1_000_000)
 
 
-async def hear_labelled(history: Any, script: Any, task: str, sandbox: str, labels: dict[str, str]) -> None:
+async def ingest_labelled(history: Any, script: Any, task: str, sandbox: str, labels: dict[str, str]) -> None:
     """A task with labels, from its submission to its end in this sandbox."""
     events = script.life(task, sandbox)
     changed = [
@@ -32,14 +32,14 @@ async def hear_labelled(history: Any, script: Any, task: str, sandbox: str, labe
         else event
         for event in events
     ]
-    await history.hear(changed)
+    await history.deliver(changed)
 
 
 @pytest.mark.parametrize("sort", ["newest", "oldest", "name", "state"])
 async def test_pages_have_each_labelled_task_once_in_order(history: Any, script: Any, sort: Any) -> None:
     """By label, walked in pages of one, each order yields all tasks of the label and no other."""
     for name, labels in (("task-b", BATCH), ("task-a", BATCH | {"team": "web"}), ("task-c", {})):
-        await hear_labelled(history, script, name, f"sbx-{name[-1]}", labels)
+        await ingest_labelled(history, script, name, f"sbx-{name[-1]}", labels)
     question, found = ListPastTasks(labels=BATCH, sort=sort, limit=1), []
     while True:
         page = await ask(history, list_tasks, question)
@@ -56,7 +56,7 @@ async def test_pages_have_each_labelled_task_once_in_order(history: Any, script:
 
 async def test_states_and_time_restrict_a_list(history: Any, script: Any) -> None:
     """Several states are alternatives; `since` excludes what was submitted before."""
-    await history.hear(script.life("task-1", "sbx-1"))
+    await history.deliver(script.life("task-1", "sbx-1"))
     [task] = (await ask(history, list_tasks, ListPastTasks(states=[TaskState.FAILED, TaskState.COMPLETED]))).tasks
     assert (await ask(history, list_tasks, ListPastTasks(states=[TaskState.FAILED, TaskState.CANCELLED]))).tasks == []
     assert (await ask(history, list_tasks, ListPastTasks(since=task.submitted_at))).tasks == [task]
@@ -66,11 +66,11 @@ async def test_states_and_time_restrict_a_list(history: Any, script: Any) -> Non
 
 async def test_usage_is_added_up_per_group(history: Any, script: Any) -> None:
     """By task, label, model and day: the sums are exact, also beyond the limit."""
-    await hear_labelled(history, script, "task-1", "sbx-1", {"team": "web"})
-    await hear_labelled(history, script, "task-2", "sbx-2", {"team": "data"})
+    await ingest_labelled(history, script, "task-1", "sbx-1", {"team": "web"})
+    await ingest_labelled(history, script, "task-2", "sbx-2", {"team": "data"})
     for sandbox, model, cost in (("sbx-1", "m1", 5), ("sbx-1", "m2", 7), ("sbx-2", "m1", 40)):
-        said = {"model": model, "input_tokens": 10, "output_tokens": 2, "cost_micro_usd": cost}
-        await history.hear([script.agent(AgentUsage.type, sandbox, **said)])
+        usage_fields = {"model": model, "input_tokens": 10, "output_tokens": 2, "cost_micro_usd": cost}
+        await history.deliver([script.agent(AgentUsage.type, sandbox, **usage_fields)])
     by_task = await ask(history, add_up_usage, GetUsage(by="task"))
     assert [(one.group, one.project, one.cost_micro_usd) for one in by_task.groups] == [
         ("task-2", "default", 40),
@@ -89,10 +89,10 @@ async def test_usage_is_added_up_per_group(history: Any, script: Any) -> None:
 
 async def test_usage_that_a_sandbox_invents_breaks_no_sum(history: Any, script: Any) -> None:
     """Events with the largest amounts that a worker may publish: the sums of its project and of all stop there."""
-    await hear_labelled(history, script, "task-1", "sbx-1", {})
+    await ingest_labelled(history, script, "task-1", "sbx-1", {})
     for number in range(3):
         most = dict.fromkeys(("input_tokens", "output_tokens", "cost_micro_usd"), MAX_WHOLE)
-        await history.hear([script.agent(AgentUsage.type, "sbx-1", model=f"m{number % 2}", **most)])
+        await history.deliver([script.agent(AgentUsage.type, "sbx-1", model=f"m{number % 2}", **most)])
     for by in ("task", "project", "model", "day"):
         found = await ask(history, add_up_usage, GetUsage(by=by), FLEET)
         assert found.total.cost_micro_usd == MAX_WHOLE

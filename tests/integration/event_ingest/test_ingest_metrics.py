@@ -41,8 +41,8 @@ def at_work(script: Any) -> list[Any]:
 async def test_stored_event_is_counted_once(history: Any, script: Any) -> None:
     """An event repeated in one batch and a later one counts once, with its cost, tokens and calls."""
     counted, events = Counted(history), at_work(script)
-    await history.hear([*events, *events[:4]])
-    await history.hear(events)
+    await history.deliver([*events, *events[:4]])
+    await history.deliver(events)
     assert counted("ingest_stored_total", type="agent.tool_use") == 2
     assert counted("ingest_stored_total", type="agent.usage") == 1
     assert (counted("ingest_duplicates_total"), counted("ingest_received_total")) == (4 + 9, 9 + 4 + 9)
@@ -60,12 +60,12 @@ async def test_stored_event_is_counted_once(history: Any, script: Any) -> None:
 async def test_gaps_are_exported_until_they_are_filled(history: Any, script: Any, world: Any) -> None:
     """The gauge is the count of missing numbers, and 0 once they came."""
     first, missing, last = script.messages("sbx-1", 3)
-    await history.hear([first, last])
+    await history.deliver([first, last])
     service = world.service()
     measures = IngestGauges(service, history.database)
     await measures.measure_gaps()
     assert service.registry.get_sample_value("sandherd_ingest_gaps") == 1
-    await history.hear([missing])
+    await history.deliver([missing])
     await measures.measure_gaps()
     assert service.registry.get_sample_value("sandherd_ingest_gaps") == 0
 

@@ -57,11 +57,11 @@ def _story(script: Any) -> list[Any]:
     for life in ("a" * 32, "b" * 32):
         events += _named_again(script, f"/sandherd/spawner/task-3/{life}")
     for name, last in (("message-1", "acknowledged"), ("message-2", "delivered")):
-        said = {"source": f"/sandherd/message-relay/{name}", "message_id": name}
-        events.append(script.say("message.queued", "sbx-1", **said, content_length=2, sender_id="me"))
-        events.append(script.say("message.delivered", "sbx-1", **said, delivery_ms=1.5))
+        fields = {"source": f"/sandherd/message-relay/{name}", "message_id": name}
+        events.append(script.say("message.queued", "sbx-1", **fields, content_length=2, sender_id="me"))
+        events.append(script.say("message.delivered", "sbx-1", **fields, delivery_ms=1.5))
         if last == "acknowledged":
-            events.append(script.say("message.acknowledged", "sbx-1", **said))
+            events.append(script.say("message.acknowledged", "sbx-1", **fields))
     return [*events, script.agent("agent.shutdown", "sbx-1", reason="done", timestamp=script.clock)]
 
 
@@ -99,7 +99,7 @@ async def _tell(history: Any, batches: list[list[Any]]) -> Any:
             "delete from events; delete from sources; delete from tasks; delete from sandboxes; delete from messages"
         )
     for batch in batches:
-        await history.hear(batch)
+        await history.deliver(batch)
     return await history.tables()
 
 
@@ -124,9 +124,9 @@ def test_any_order_and_repetition_yield_the_same_tables(postgres: str, script: A
         @settings(max_examples=60, deadline=None)
         @given(places, repeated, st.lists(st.integers(1, 12), max_size=8), st.randoms(use_true_random=False))
         def check(order: list[int], again: list[int], sizes: list[int], random: Any) -> None:
-            told = [events[place] for place in (*order, *again)]
-            random.shuffle(told)
-            assert runner.run(_tell(history, _cut(told, sizes))) == expected
+            delivered_events = [events[place] for place in (*order, *again)]
+            random.shuffle(delivered_events)
+            assert runner.run(_tell(history, _cut(delivered_events, sizes))) == expected
 
         check()
         runner.run(opening.__aexit__(None, None, None))
@@ -167,9 +167,9 @@ async def test_messages_of_two_projects_may_have_one_name(history: Any, script: 
     named: dict[str, Any] = {"source": "/sandherd/message-relay/message-1", "message_id": "message-1"}
     for project, sandbox, sender in (("alpha", "sbx-a", "one"), ("beta", "sbx-b", "two")):
         queued = script.say("message.queued", sandbox, project=project, content_length=2, sender_id=sender, **named)
-        await history.hear([queued])
+        await history.deliver([queued])
     delivered = script.say("message.delivered", "sbx-b", project="beta", delivery_ms=1.5, **named)
-    await history.hear([delivered])
+    await history.deliver([delivered])
     rows = (await history.tables())["messages"]
     found = {(row["project"], row["sandbox"], row["sender_id"], row["state"]) for row in rows}
     assert found == {("alpha", "sbx-a", "one", "queued"), ("beta", "sbx-b", "two", "delivered")}

@@ -41,21 +41,21 @@ def _ids(pages: list[Any]) -> list[str]:
 async def test_events_are_walked_once_both_ways(history: Any, script: Any, limit: int, project: str) -> None:
     """Forwards and backwards, each event of three sandboxes is met once, in the order of the stream."""
     events = [event for place in range(12) for event in script.messages(f"sbx-{place % 3}", 2)]
-    await history.hear(events)
-    said = [str(event.id) for event in events]
+    await history.deliver(events)
+    ids = [str(event.id) for event in events]
     asker = Asker(history, project)
-    assert _ids(await asker.walk(list_events, ListEvents(limit=limit))) == said
-    assert _ids(await asker.walk(list_events, ListEvents(limit=limit, newest_first=True))) == said[::-1]
+    assert _ids(await asker.walk(list_events, ListEvents(limit=limit))) == ids
+    assert _ids(await asker.walk(list_events, ListEvents(limit=limit, newest_first=True))) == ids[::-1]
 
 
 async def test_events_at_one_position_of_two_streams_are_not_skipped(history: Any, script: Any) -> None:
     """A recreated stream counts from 1 again: events of equal positions are distinguished by their ids."""
     events = []
     for _ in range(4):
-        told = script.messages("sbx-1", 5)
+        published = script.messages("sbx-1", 5)
         history.place = 1
-        await history.hear(told)
-        events += told
+        await history.deliver(published)
+        events += published
     asker = Asker(history)
     for question in (ListEvents(limit=3), ListEvents(limit=3, newest_first=True), ListEvents(limit=3, sandbox="sbx-1")):
         walked = _ids(await asker.walk(list_events, question))
@@ -68,7 +68,7 @@ async def test_page_is_limited_to_the_size_of_a_reply(history: Any, script: Any)
         script.agent("agent.message", "sbx-1", content="é" * 1000 * size, content_length=1)
         for size in (1, 50, 2, 59, 3)
     ]
-    await history.hear(events)
+    await history.deliver(events)
     pages = await Asker(history, room=120_000).walk(list_events, ListEvents(limit=100))
     assert _ids(pages) == [str(event.id) for event in events]
     assert [len(page.events) for page in pages] == [3, 1, 1]
@@ -81,7 +81,7 @@ async def test_number_that_grows_hides_no_event_behind_it(history: Any, script: 
     document = event.to_json().replace(b'"turn":0', b'"turn":0,"x":[' + b",".join([b"1e15"] * 20_000) + b"]")
     [delivery] = history.delivered([event])
     await history.ingest.handle([delivery._replace(data=document)])
-    await history.hear([after])
+    await history.deliver([after])
     pages = await Asker(history, room=120_000).walk(list_events, ListEvents(limit=10))
     assert _ids(pages) == [str(event.id), str(after.id)]
     assert "dataomitted" in pages[0].events[0].envelope
@@ -90,16 +90,16 @@ async def test_number_that_grows_hides_no_event_behind_it(history: Any, script: 
 async def test_filters(history: Any, script: Any) -> None:
     """Each filter gives what it says, alone and with others."""
     life = script.life("task-1", "sbx-1")
-    told = [*life, *script.messages("sbx-1", 3), script.heartbeat("sbx-1"), *script.messages("sbx-2", 2)]
+    published = [*life, *script.messages("sbx-1", 3), script.heartbeat("sbx-1"), *script.messages("sbx-2", 2)]
     script.clock = script.clock.replace(day=script.clock.day + 1)
-    told += script.messages("sbx-2", 1)
-    await history.hear(told)
+    published += script.messages("sbx-2", 1)
+    await history.deliver(published)
 
     async def found(**filters: Any) -> set[str]:
         return set(_ids(await Asker(history).walk(list_events, ListEvents(limit=2, **filters))))
 
     def those(condition: Any) -> set[str]:
-        return {str(event.id) for event in told if condition(event)}
+        return {str(event.id) for event in published if condition(event)}
 
     assert await found(entity="sbx-1") == those(lambda e: e.subject == "sbx-1")
     assert await found(sandbox="sbx-1") == those(lambda e: e.sandboxid == "sbx-1")
@@ -120,9 +120,9 @@ async def test_filters(history: Any, script: Any) -> None:
 
 async def test_event_with_a_foreign_task_is_not_listed(history: Any, script: Any) -> None:
     """An event of an agent that names another's task is not among that task's events."""
-    await history.hear(script.life("task-1", "sbx-1"))
+    await history.deliver(script.life("task-1", "sbx-1"))
     liar = script.agent("agent.message", "sbx-2", taskid="task-1", content="x", content_length=1)
-    await history.hear([liar])
+    await history.deliver([liar])
     assert str(liar.id) not in _ids(await Asker(history).walk(list_events, ListEvents(task="task-1")))
 
 
@@ -132,13 +132,13 @@ async def test_a_trajectory_is_walked_both_ways(history: Any, script: Any, limit
     events: list[Any] = []
     for _ in range(11):
         events += [*script.messages("sbx-1", 1), script.heartbeat("sbx-1")]
-    await history.hear([*events, *script.messages("sbx-2", 3)])
-    said = [str(event.id) for event in events if event.type != "agent.heartbeat"]
+    await history.deliver([*events, *script.messages("sbx-2", 3)])
+    ids = [str(event.id) for event in events if event.type != "agent.heartbeat"]
     asker = Asker(history)
     newer = await asker.walk(read_trajectory, GetTrajectory(sandbox="sbx-1", limit=limit))
     older = await asker.walk(read_trajectory, GetTrajectory(sandbox="sbx-1", limit=limit, direction="older"))
-    assert _ids(newer) == said
-    assert _ids(older[::-1]) == said
+    assert _ids(newer) == ids
+    assert _ids(older[::-1]) == ids
     for pages in (newer, older):
         assert [len(page.events) for page in pages[:-1]] == [limit] * (len(pages) - 1)
         assert [page.has_more for page in pages] == [True] * (len(pages) - 1) + [False]
@@ -150,7 +150,7 @@ async def test_a_trajectory_is_walked_both_ways(history: Any, script: Any, limit
 
 async def test_the_way_back_meets_the_page_before(history: Any, script: Any) -> None:
     """`prev_cursor`, asked the other way, gives exactly the page one came from."""
-    await history.hear(script.messages("sbx-1", 9))
+    await history.deliver(script.messages("sbx-1", 9))
     asker = Asker(history)
     first = await asker.ask(read_trajectory, GetTrajectory(sandbox="sbx-1", limit=3))
     second = await asker.ask(read_trajectory, GetTrajectory(sandbox="sbx-1", limit=3, cursor=first.next_cursor))
@@ -164,7 +164,7 @@ async def test_the_way_back_meets_the_page_before(history: Any, script: Any) -> 
 
 async def test_invalid_cursor_is_refused(history: Any, script: Any) -> None:
     """A changed, invented or foreign cursor is refused by name, never replaced by page one."""
-    await history.hear([*script.messages("sbx-1", 4), *script.messages("sbx-2", 4)])
+    await history.deliver([*script.messages("sbx-1", 4), *script.messages("sbx-2", 4)])
     asker = Asker(history)
     good = (await asker.ask(read_trajectory, GetTrajectory(sandbox="sbx-1", limit=2))).next_cursor
     changed = good[:-2] + ("A" if good[-2] != "A" else "B") + good[-1]
@@ -179,9 +179,9 @@ async def test_invalid_cursor_is_refused(history: Any, script: Any) -> None:
 async def test_tasks_and_sandboxes_newest_first(history: Any, script: Any) -> None:
     """Each is listed once, newest first, with the facts from its events; filters by state and name apply."""
     for place in range(5):
-        await history.hear(script.life(f"task-{place}", f"sbx-{place}"))
-        await history.hear(script.messages(f"sbx-{place}", 2))
-    await history.hear([script.heartbeat("sbx-0")])
+        await history.deliver(script.life(f"task-{place}", f"sbx-{place}"))
+        await history.deliver(script.messages(f"sbx-{place}", 2))
+    await history.deliver([script.heartbeat("sbx-0")])
     asker = Asker(history)
     tasks = [task for page in await asker.walk(list_tasks, ListPastTasks(limit=2)) for task in page.tasks]
     boxes = [box for page in await asker.walk(list_sandboxes, ListPastSandboxes(limit=2)) for box in page.sandboxes]
@@ -203,8 +203,8 @@ async def test_tasks_and_sandboxes_newest_first(history: Any, script: Any) -> No
 async def test_another_projects_data_is_not_shown(history: Any, script: Any) -> None:
     """The same names in two projects: each asker sees its own, and `fleet` sees both."""
     for project in ("one", "two"):
-        await history.hear(script.life("task-1", "sbx-1", project=project))
-        await history.hear(script.messages("sbx-1", 3, project=project))
+        await history.deliver(script.life("task-1", "sbx-1", project=project))
+        await history.deliver(script.messages("sbx-1", 3, project=project))
     questions = [
         (list_events, question)
         for question in (

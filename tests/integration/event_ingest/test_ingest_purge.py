@@ -93,7 +93,7 @@ async def test_flood_without_the_database_loses_nothing(small: Any, script: Any,
                 await until_full(small, "sbx-mad")
                 fill = await read_fill(service.bus, "EVENTS")
                 assert fill.first == 1, "something went that was not stored"
-                await eventually(partial(_told, session, service.http_port, "EVENTS is"))
+                await eventually(partial(_is_logged, session, service.http_port, "EVENTS is"))
                 assert not flooding.done()
                 await postgres_server.restart()
                 await asyncio.gather(flooding, speaking)
@@ -103,7 +103,7 @@ async def test_flood_without_the_database_loses_nothing(small: Any, script: Any,
         await whole(small)
 
 
-async def _told(session: aiohttp.ClientSession, port: int, text: str) -> bool:
+async def _is_logged(session: aiohttp.ClientSession, port: int, text: str) -> bool:
     async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
         return f"streams: look: {text}" in await answer.text()
 

@@ -44,7 +44,7 @@ async def reader(history: Any, script: Any) -> AsyncIterator[str]:
     for project, sandbox in (("mine", "sbx-1"), ("other", "sbx-2")):
         events = script.life(f"task-{project}", sandbox, project=project)
         edited = script.agent("agent.file_edited", sandbox, project=project, file_path="a.py", change_type="created")
-        await history.hear([*events, edited, script.agent("agent.usage", sandbox, project=project, model="m")])
+        await history.deliver([*events, edited, script.agent("agent.usage", sandbox, project=project, model="m")])
     async with connected(history.url) as owner:
         await create_reader(owner, role, ["mine"])
         yield role

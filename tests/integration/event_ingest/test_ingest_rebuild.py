@@ -33,7 +33,7 @@ async def test_damaged_rows_are_rebuilt_while_events_are_stored(history: Any, sc
         content_length=4,
     )  # fmt: skip
     asked = script.asking("sbx-2", "a-1", expires_at=script.clock, on_timeout="deny")
-    await history.hear([*events, queued, *asked, *script.life("task-gone", "sbx-gone"), script.heartbeat("sbx-4")])
+    await history.deliver([*events, queued, *asked, *script.life("task-gone", "sbx-gone"), script.heartbeat("sbx-4")])
     before = await history.tables()
     connection = await asyncpg.connect(history.url)
     try:
@@ -58,7 +58,7 @@ async def test_damaged_rows_are_rebuilt_while_events_are_stored(history: Any, sc
 
 async def _flood(history: Any, script: Any) -> None:
     for place in range(FLOOD):
-        await history.hear([*script.life(f"new-{place}", f"box-{place}"), script.heartbeat("sbx-4")])
+        await history.deliver([*script.life(f"new-{place}", f"box-{place}"), script.heartbeat("sbx-4")])
 
 
 async def test_row_without_events_stays(history: Any) -> None:

@@ -71,14 +71,14 @@ async def test_heartbeats_are_removed_and_summarized_and_nothing_else(days: OldD
     part = partition_name(days.old)
     await days.connection.execute(f"alter table {part} set (fillfactor = 90)")
     await days.connection.execute(term_index_statement(part, concurrently=False))
-    said = [
+    published = [
         *script.life("task-1", "sbx-1"),
         *script.messages("sbx-1", 3),
         *beats(script, 4),
         *script.messages("sbx-1", 1),
     ]
     script.clock += timedelta(minutes=7)
-    await days.store([*said, *beats(script, 1)], days.old)
+    await days.store([*published, *beats(script, 1)], days.old)
     before, totals = await rows(days), await days.history.tables()
     old = await days.connection.fetchrow(_KIND, part)
     metrics = await days.reduce(FOLDED)

@@ -66,7 +66,7 @@ async def test_nothing_is_dropped_within_a_week_after_the_upgrade(days: OldDays,
 @pytest.mark.parametrize("task", ["", "task-1"])
 async def test_hold_prevents_the_drop_until_it_is_released(days: OldDays, script: Any, task: str) -> None:
     """A hold of a project, or of a task, whose sandbox alone has events of that day; other days are dropped."""
-    await days.history.hear(script.life("task-1", "sbx-1"))
+    await days.history.deliver(script.life("task-1", "sbx-1"))
     await days.store(script.messages("sbx-1", 2), days.old)
     other = days.old + timedelta(days=1)
     await days.store(script.messages("sbx-2", 2, project="other"), other)

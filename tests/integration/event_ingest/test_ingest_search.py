@@ -67,7 +67,7 @@ async def test_each_searched_type_is_found_with_its_snippet(history: Any, script
     """The words of the index and those of the snippet are the same, for every type; words are cut as code is."""
     assert set(TEXTS) == set(SEARCHED_TYPES)
     text = "before <b>get_user_name(src/app/main.py:12)</b> Grüße 日本 after"
-    await history.hear([event(script, event_type, text) for event_type in TEXTS])
+    await history.deliver([event(script, event_type, text) for event_type in TEXTS])
     for query in ("username", "user_names", "ain.py", "nothing"):
         assert await found(history, query) == [], query
     for query in ("get_user_name", "USER", "src/app/main.py", '"main py 12"', "grüße after", "日本", "missing or user"):
@@ -84,9 +84,9 @@ async def test_each_searched_type_is_found_with_its_snippet(history: Any, script
 async def test_search_is_restricted_to_project_entities_and_time(history: Any, script: Any) -> None:
     """No hit of another project, sandbox, task or time; an operator finds all; the newest is first."""
     script.clock = datetime.now(UTC)
-    await history.hear(script.life("task-1", "sbx-1"))
+    await history.deliver(script.life("task-1", "sbx-1"))
     for number, (project, sandbox) in enumerate((("default", "sbx-1"), ("default", "sbx-2"), ("other", "sbx-1"))):
-        await history.hear([event(script, "agent.message", f"needle {number}", sandbox, project=project)])
+        await history.deliver([event(script, "agent.message", f"needle {number}", sandbox, project=project)])
     hits = await found(history, "needle")
     assert [hit.entity for hit in hits] == ["sbx-2", "sbx-1"]
     assert len(await found(history, "needle", FLEET)) == 3
@@ -110,7 +110,7 @@ async def test_pages_have_each_hit_once(
     moved = [
         one.model_copy(update={"id": _id_at(day, n)}) for n, (one, day) in enumerate(zip(events, days, strict=True))
     ]
-    await history.hear(moved)
+    await history.deliver(moved)
     question, snippets = SearchEvents(text="needle", limit=2), []
     while True:
         page = await ask(history, search_events, question)
@@ -131,8 +131,8 @@ async def test_pages_have_each_hit_once(
 
 async def test_letters_that_are_escaped_hide_nothing(history: Any, script: Any) -> None:
     """A publisher may write any letter of JSON as an escape; the event is found nevertheless, on the same day."""
-    said = event(script, "agent.message", "needle in hay")
-    [delivery] = delivered([said], history.place)
+    published = event(script, "agent.message", "needle in hay")
+    [delivery] = delivered([published], history.place)
     escaped = delivery.data.replace(b"needle", rb"n\u0065edle")
     await history.ingest.handle([delivery._replace(data=escaped)])
     assert [hit.snippet for hit in await found(history, "needle")] == ["needle in hay"]
@@ -144,8 +144,8 @@ async def test_capitals_whose_lower_case_is_ascii_hide_nothing(history: Any, scr
     now = datetime.now(UTC)
     texts = ["needle \N{KELVIN SIGN}EY", "needle \N{LATIN CAPITAL LETTER I WITH DOT ABOVE}NDEX", "needle ÄPFEL"]
     for number, text in enumerate(texts):
-        said = event(script, "agent.message", text).model_copy(update={"id": _id_at(now - timedelta(days=1), number)})
-        [delivery] = delivered([said], history.place)
+        published = event(script, "agent.message", text).model_copy(update={"id": _id_at(now - timedelta(days=1), number)})
+        [delivery] = delivered([published], history.place)
         ascii_only = json.dumps(json.loads(delivery.data)).encode()
         await history.ingest.handle([delivery._replace(data=ascii_only) if escaped else delivery])
     queries = ("key", "index", "needle key", "key or index", '"needle index"', "needle -key", '"needle äpfel"')
@@ -159,7 +159,7 @@ async def test_capitals_whose_lower_case_is_ascii_hide_nothing(history: Any, scr
 @pytest.mark.parametrize("before", ["x", "7", "00000000-0000-0000-0000"])
 async def test_forged_position_is_refused(history: Any, script: Any, before: str) -> None:
     """A client can compute the seal of a cursor: an id that is none is an error of the client."""
-    await history.hear([event(script, "agent.message", "needle")])
+    await history.deliver([event(script, "agent.message", "needle")])
     question = SearchEvents(text="needle")
     for name in (partition_name(datetime.now(UTC).date()), "events_default"):
         forged = question.model_copy(update={"cursor": write_cursor(question, "default", [name, before])})
@@ -176,7 +176,7 @@ async def test_days_that_are_over_get_an_index_of_words(history: Any, script: An
     now = datetime.now(UTC)
     ages = [timedelta(days=1), timedelta(days=1, hours=1), timedelta(0)]
     events = [event(script, "agent.message", f"needle Grüße {n} ''x\\y") for n in range(3)]
-    await history.hear(
+    await history.deliver(
         [
             one.model_copy(update={"id": _id_at(now - age, n)})
             for n, (one, age) in enumerate(zip(events, ages, strict=True))
@@ -207,7 +207,7 @@ def _id_at(moment: datetime, number: int) -> Any:
 @pytest.mark.parametrize("text", ["-needle", "...", "-a -b", '""', "'; drop table events; --"])
 async def test_hostile_search_texts_are_refused_or_find_nothing(history: Any, script: Any, text: str) -> None:
     """Only exclusions, or no word at all, would search everything: refused with the field. Others are only words."""
-    await history.hear([event(script, "agent.message", "needle")])
+    await history.deliver([event(script, "agent.message", "needle")])
     if "drop" in text:
         assert await found(history, text) == []
         return
@@ -224,7 +224,7 @@ async def test_large_and_strange_texts_are_stored_and_found(history: Any, script
         "\x1b[31mneedle\x07",
         "\ud7ff\u00a0needle",
     ]
-    outcomes = await history.hear([event(script, "agent.message", text) for text in texts])
+    outcomes = await history.deliver([event(script, "agent.message", text) for text in texts])
     assert all(type(outcome).__name__ == "Done" for outcome in outcomes), outcomes
     assert len(await found(history, "needle")) == 3
     assert len(await found(history, "w100")) == 1
@@ -237,9 +237,9 @@ async def test_comparison_is_exact_for_both(history: Any, script: Any) -> None:
     What comes after the end of a sandbox is not part of its duration.
     """
     life = script.life("task-1", "sbx-1")
-    await history.hear(life)
+    await history.deliver(life)
     for sandbox, digest in (("sbx-1", "a" * 64), ("sbx-2", "b" * 64)):
-        await history.hear(
+        await history.deliver(
             [
                 script.agent("agent.turn_started", sandbox, turn=1),
                 script.agent("agent.tool_use", sandbox, turn=1, tool="Bash", tool_use_id="t1"),
@@ -253,7 +253,7 @@ async def test_comparison_is_exact_for_both(history: Any, script: Any) -> None:
                 script.agent("agent.usage", sandbox, turn=1, input_tokens=5, cost_micro_usd=7),
             ]
         )  # fmt: skip
-    await history.hear([script.agent("agent.turn_started", "sbx-2", turn=2)])
+    await history.deliver([script.agent("agent.turn_started", "sbx-2", turn=2)])
     shown = await ask(history, compare_sandboxes, GetComparison(first="sbx-1", second="sbx-2"))
     assert (shown.first.task, shown.first.turns, shown.second.turns) == ("task-1", 1, 2)
     own = [event.time for event in life if event.subject == "sbx-1"]
@@ -286,7 +286,7 @@ async def test_versions_of_files_are_numbered_in_the_order_of_changes(history: A
     def edit(path: str, change: str, **more: Any) -> Any:
         return script.agent("agent.file_edited", "sbx-1", file_path=path, change_type=change, **more)
 
-    await history.hear(
+    await history.deliver(
         [
             edit("a.py", "created", full_diff="@@ -0,0 +1 @@\n+x\n", lines_added=1),
             edit("b.py", "created", full_diff=""),

@@ -49,10 +49,10 @@ async def test_audit_finds_gaps_and_no_others(running: Any, script: Any) -> None
     """A missing number is named until it is published; a number used twice does not hide another."""
     events = script.messages("sbx-1", 10)
     ending = script.agent("agent.shutdown", "sbx-1", reason="done", timestamp=script.clock)
-    held_back, told = events[3:6], [*events[:3], *events[6:], ending]
+    held_back, delivered = events[3:6], [*events[:3], *events[6:], ending]
     twice = script.messages("sbx-2", 4)
     twice[2] = twice[2].model_copy(update={"sequence": 2})
-    await running.say([*told, *twice])
+    await running.say([*delivered, *twice])
     await running.stored(12)
     audit = await _settled(running)
     by_source = {source.source: source for source in audit.sources}
@@ -79,11 +79,11 @@ async def _settled(running: Any, **asked: Any) -> Any:
 
 async def test_audit_of_a_sandbox_covers_every_source_about_it(running: Any, script: Any) -> None:
     """The worker, the spawner's records of the sandbox and its task, and the relay's of its messages; no other."""
-    said = {"source": "/sandherd/message-relay/message-1", "message_id": "message-1"}
+    fields = {"source": "/sandherd/message-relay/message-1", "message_id": "message-1"}
     events = [
         *script.life("task-1", "sbx-1"),
         *script.messages("sbx-1", 2),
-        script.say("message.queued", "sbx-1", **said, content_length=1),
+        script.say("message.queued", "sbx-1", **fields, content_length=1),
         *script.life("task-2", "sbx-2"),
         *script.messages("sbx-2", 2),
     ]
@@ -102,9 +102,9 @@ async def test_audit_of_a_sandbox_covers_every_source_about_it(running: Any, scr
 async def test_output_is_paged(running: Any) -> None:
     """Each chunk comes once, in order, whatever the limit; invalid UTF-8 is replaced; no other sandbox's comes."""
     chunks = [f"line {place}\n".encode() for place in range(25)] + [b"\xff\xfe\x1b[0m"]
-    for sandbox, said in (("sbx-1", chunks), ("sbx-2", [b"other"])):
+    for sandbox, fields in (("sbx-1", chunks), ("sbx-2", [b"other"])):
         bus = await running.bus(Principal.WORKER, sandbox=sandbox)
-        for place, chunk in enumerate(said):
+        for place, chunk in enumerate(fields):
             await bus.publish(OUTPUT.fill(project="default", sandbox=sandbox), chunk, msg_id=f"{sandbox}-{place}")
     shown: list[str] = []
     question = GetOutput(sandbox="sbx-1", limit=10)

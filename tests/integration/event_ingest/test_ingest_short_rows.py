@@ -151,7 +151,7 @@ async def test_events_of_today_are_short(history: Any, script: Any) -> None:
         update={"sequence": 9, "traceparent": TRACE[15:-1], "id": script.messages("sbx-1", 1)[0].id}
     )
     events = [*agents, traced, *script.life("task-1", "sbx-1")]
-    assert await history.hear(events) == [DONE] * len(events)
+    assert await history.deliver(events) == [DONE] * len(events)
     rows = await history.rows(READ)
     assert [row["document"] for row in rows] == [event.to_json().decode() for event in events]
     assert all(row["stored"].startswith(('{"data":{', '{"traceparent":')) for row in rows)
@@ -198,11 +198,11 @@ async def test_short_rows_wait_for_the_previous_version(postgres_server: Any, op
     connection = await asyncpg.connect(url)
     await migrate(connection, after=False)
     async with open_history(url) as history:
-        await history.hear(events[:2])
+        await history.deliver(events[:2])
     await migrate(connection)
     async with open_history(url) as history:
         history.place = 3
-        await history.hear(events[2:])
+        await history.deliver(events[2:])
         page = await read_trajectory(connection, GetTrajectory(sandbox="sbx-1"), "default", 1_000_000)
         rows = await history.rows(READ)
     await connection.close()

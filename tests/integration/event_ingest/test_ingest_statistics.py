@@ -36,10 +36,10 @@ def turn(script: Any, sandbox: str, number: int, *, model: str = "m1", cost: int
 
 async def write_two_tasks(history: Any, script: Any) -> None:
     for task, sandbox in (("task-1", "sbx-1"), ("task-2", "sbx-2")):
-        await history.hear(script.life(task, sandbox))
-    await history.hear(turn(script, "sbx-1", 1) + turn(script, "sbx-1", 2, model="m2", cost=7))
-    await history.hear([*turn(script, "sbx-2", 1, cost=40), script.agent("agent.error", "sbx-2", error="broken")])
-    await history.hear(turn(script, "sbx-1", 1, cost=1000, project="other"))
+        await history.deliver(script.life(task, sandbox))
+    await history.deliver(turn(script, "sbx-1", 1) + turn(script, "sbx-1", 2, model="m2", cost=7))
+    await history.deliver([*turn(script, "sbx-2", 1, cost=40), script.agent("agent.error", "sbx-2", error="broken")])
+    await history.deliver(turn(script, "sbx-1", 1, cost=1000, project="other"))
 
 
 async def test_statistics_are_exact_in_each_group(history: Any, script: Any) -> None:
@@ -67,7 +67,7 @@ async def test_statistics_are_exact_in_each_group(history: Any, script: Any) -> 
     assert (await ask(history, count_statistics, GetStatistics(tasks=["task-1"]))).total.turns == 2
     reversed_range = GetStatistics(since=datetime(2026, 12, 1, tzinfo=UTC), until=datetime(2026, 11, 1, tzinfo=UTC))
     assert (await ask(history, count_statistics, reversed_range)).groups == []
-    await history.hear(turn(script, "sbx-1", 3, cost=MAX_WHOLE) + turn(script, "sbx-1", 4, cost=MAX_WHOLE))
+    await history.deliver(turn(script, "sbx-1", 3, cost=MAX_WHOLE) + turn(script, "sbx-1", 4, cost=MAX_WHOLE))
     assert (await ask(history, count_statistics, GetStatistics(by="day"))).total.cost_micro_usd == MAX_WHOLE
 
 
@@ -75,13 +75,13 @@ async def test_overview_has_states_rates_and_what_needs_a_user(history: Any, scr
     """Exact counts by state; each event once in the rates, also if it is delivered twice; needs in their order."""
     await write_two_tasks(history, script)
     events = [*script.asking("sbx-2", "ap-1"), *turn(script, "sbx-2", 2, cost=MAX_WHOLE)]
-    await history.hear(events)
-    await history.hear([*events, *turn(script, "sbx-2", 3, cost=MAX_WHOLE)])
-    await history.hear(
+    await history.deliver(events)
+    await history.deliver([*events, *turn(script, "sbx-2", 3, cost=MAX_WHOLE)])
+    await history.deliver(
         [script.spawner("task.submitted", "task-3", taskid="task-3", task="t", harness="command", runtime="process")]
     )
     failed = script.spawner("task.failed", "task-3", taskid="task-3", attempt=1, error="x" * 999, error_type="internal")
-    await history.hear([failed])
+    await history.deliver([failed])
     stored = (await history.rows("select count(*) as stored from events where project = 'default'"))[0]["stored"]
     long = GetOverview(seconds=31 * 86_400, bucket_seconds=86_400, needs=1)
     found = await ask(history, show_overview, long)
@@ -106,7 +106,7 @@ async def test_overview_has_states_rates_and_what_needs_a_user(history: Any, scr
 
 async def test_transcript_is_complete_in_pages_of_any_size(history: Any, script: Any) -> None:
     """Every message, call, result and edit once and in order, forwards and backwards; no other project's."""
-    said = [
+    published = [
         script.agent("agent.user_message", "sbx-1", content="do it", content_length=5),
         script.agent("agent.thinking", "sbx-1", content="hm"),
         script.agent("agent.tool_use", "sbx-1", tool="Bash", tool_use_id="t1", input={"command": "ls <b>"}),
@@ -116,7 +116,7 @@ async def test_transcript_is_complete_in_pages_of_any_size(history: Any, script:
         script.agent("agent.message", "sbx-1", content="y" * 30_000, content_length=30_000, turn=2),
         script.agent("agent.message", "sbx-1", project="other", content="secret", content_length=6),
     ]
-    await history.hear(said)
+    await history.deliver(published)
     question, found = GetTranscript(sandbox="sbx-1", limit=2), []
     while True:
         page = await ask(history, read_transcript, question)
@@ -167,13 +167,13 @@ async def test_indexes_of_days_that_are_over_are_packed_once(history: Any, scrip
         full = "select count(*) from pg_class where relname = any($1) and 'fillfactor=100' = any(reloptions)"
         assert await connection.fetchval(full, names) == len(names)
         assert await connection.fetchval("select to_regclass($1)", f"{names[0]}_ccnew") is None
-    assert await history.hear([event, event]) == [DONE, DONE]
+    assert await history.deliver([event, event]) == [DONE, DONE]
     assert await history.rows("select count(*) from events where id = $1", event.id) == [{"count": 1}]
 
 
 async def test_partitions_get_their_indexes_while_events_are_stored(history: Any, script: Any) -> None:
     """Without it, and with one that is not complete: then each partition has a valid index, and the table, too."""
-    await history.hear(turn(script, "sbx-1", 1))
+    await history.deliver(turn(script, "sbx-1", 1))
     async with history.database.maintaining() as connection:
         for name in NAMES:
             definition = await connection.fetchval("select pg_get_indexdef($1::regclass)", name)
@@ -186,7 +186,7 @@ async def test_partitions_get_their_indexes_while_events_are_stored(history: Any
         await connection.execute(
             f"update pg_index set indisvalid = false where indexrelid = '{missing[0].name}'::regclass"
         )
-        await history.hear(turn(script, "sbx-1", 2))
+        await history.deliver(turn(script, "sbx-1", 2))
         assert await PartitionIndexes(history.database).create(datetime.now(UTC))
         assert await missing_indexes(connection) == []
         assert await connection.fetchval(

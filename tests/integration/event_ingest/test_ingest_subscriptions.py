@@ -212,10 +212,10 @@ async def test_subscriber_gets_nothing_of_another_project(running: Any, script: 
     theirs = await subscribe(running, project="p2", start="all")
     await running.say(script.messages("sbx-2", 3, project="p2"))
     bus = await running.bus(Principal.SUBSCRIBER, project="p1")
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     async def on_message(message: Any) -> None:
-        heard.append(message.data)
+        received.append(message.data)
 
     inbox = bus.client.new_inbox()
     await bus.client.subscribe(inbox, cb=on_message)
@@ -236,7 +236,7 @@ async def test_subscriber_gets_nothing_of_another_project(running: Any, script: 
     await bus.client.subscribe("sandherd.v1.event.p2.>", cb=on_message)
     await running.say(script.messages("sbx-3", 1, project="p2"))
     await bus.flush()
-    assert heard == []
+    assert received == []
     assert sorted(words(await take(running, theirs, 4, project="p2"))) == ["word 0", "word 0", "word 1", "word 2"]
 
 

@@ -37,8 +37,8 @@ def _happened(script: Any) -> list[Any]:
 async def test_tables_of_events_in_any_order_have_no_difference(history: Any, script: Any) -> None:
     """Events that were stored backwards, in several batches: every page, of any length, is without a difference."""
     events = _happened(script)[::-1]
-    await history.hear(events[:7])
-    await history.hear(events[7:])
+    await history.deliver(events[:7])
+    await history.deliver(events[7:])
     whole = await _verified(history, "fleet")
     assert (whole.entities, whole.incomplete, whole.differences) == (4, 0, [])
     assert (await _verified(history)).entities == 2
@@ -53,7 +53,7 @@ async def test_tables_of_events_in_any_order_have_no_difference(history: Any, sc
 
 async def test_each_difference_is_listed(history: Any, script: Any) -> None:
     """A changed value, a row that is missing, one that no event results in, and numbers of a source."""
-    await history.hear(_happened(script))
+    await history.deliver(_happened(script))
     await _changed(
         history,
         "update tasks set state = 'running' where task = 'task-1'",
@@ -75,7 +75,7 @@ async def test_each_difference_is_listed(history: Any, script: Any) -> None:
 
 async def test_states_of_events_that_are_no_longer_stored_are_not_compared(history: Any, script: Any) -> None:
     """Days of the history are dropped, and totals stay: that is counted, and no difference; others are compared."""
-    await history.hear(_happened(script))
+    await history.deliver(_happened(script))
     await _changed(history, "delete from events where entity = 'task-1'", "update sandboxes set state = 'running'")
     found = await _verified(history)
     assert found.incomplete == 1

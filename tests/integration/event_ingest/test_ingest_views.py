@@ -67,7 +67,7 @@ def _happened(script: Any) -> list[Any]:
 async def test_owner_of_the_tables_reads_all_projects(history: Any, script: Any) -> None:
     """Each view has its rows; a number that is not written as digits is null, and disturbs no other row."""
     strange = script.agent("agent.usage", "sbx-2", project="other", model="m", input_tokens=8)
-    await history.hear([*_happened(script), strange])
+    await history.deliver([*_happened(script), strange])
     connection = await asyncpg.connect(history.url)
     try:
         await connection.execute(

@@ -55,13 +55,13 @@ class Day:
 
     async def store(self, count: int, begun: datetime, seconds: float) -> None:
         """Store events with ids of an interval, in any order; a quarter has no words, and some only escaped ones."""
-        said = []
+        published = []
         for _ in range(count):
             self._number += 1
             moment = begun + timedelta(seconds=self.draw.uniform(0, seconds))
             one = self._say()
-            said.append(one.model_copy(update={"id": id_of(moment, self._number)}))
-        outcomes = await self.history.hear(said)
+            published.append(one.model_copy(update={"id": id_of(moment, self._number)}))
+        outcomes = await self.history.deliver(published)
         assert [one for one in outcomes if one != DONE] == []
 
     def _say(self) -> Any:
@@ -335,8 +335,8 @@ async def test_days_with_segments_are_reduced_archived_restored_and_dropped(
     days: OldDays, script: Any, tmp_path: Path
 ) -> None:
     """A replaced partition has none of them, and its index of words later; verification finds no difference."""
-    said = [*script.life("task-1", "sbx-1"), *[event(script, "agent.message", f"common {n}") for n in range(5)]]
-    await days.store([*said, script.heartbeat("sbx-1")], days.old)
+    published = [*script.life("task-1", "sbx-1"), *[event(script, "agent.message", f"common {n}") for n in range(5)]]
+    await days.store([*published, script.heartbeat("sbx-1")], days.old)
     await segment_of(days.connection, days.old)
     found = await pages(days.history, "common")
     assert len(found) == 5

@@ -194,12 +194,12 @@ async def test_stream_continues_behind_a_proxy_that_cuts_it(api: Api, herd: Brok
                 assert stream.response.headers["X-Accel-Buffering"] == "no"
                 assert (await stream.next())[0] == "ready"
                 await talker.say(10)
-                got += await numbers(stream, talker.said - 3)
+                got += await numbers(stream, talker.published - 3)
                 position = stream.last
                 proxy.cut()
                 await _end(stream)
         async with asyncio.timeout(PATIENCE), behind.stream("/api/v1/events/stream", after=position) as stream:
-            got += await numbers(stream, talker.said)
+            got += await numbers(stream, talker.published)
     assert got == list(range(1, 41))
 
 

@@ -34,7 +34,7 @@ class Talker:
     """A worker that publishes numbered messages."""
 
     def __init__(self, bus: Bus, sandbox: str = SANDBOX, project: str = PROJECT) -> None:
-        self.said = 0
+        self.published = 0
         self._bus = bus
         self._sandbox = sandbox
         self._project = project
@@ -42,13 +42,13 @@ class Talker:
     async def say(self, count: int, text: str = "") -> None:
         """Publish the next messages; each is stored when this returns."""
         for _ in range(count):
-            self.said += 1
-            content = f"{self.said} {text}"
+            self.published += 1
+            content = f"{self.published} {text}"
             event = wrap(
                 AgentMessage(content=content, content_length=len(content)),
                 AgentMessage.type,
                 source=f"/sandherd/sandbox/{self._sandbox}",
-                sequence=self.said,
+                sequence=self.published,
                 project=self._project,
                 subject=self._sandbox,
                 time=datetime.now(UTC),
@@ -147,11 +147,11 @@ async def test_slow_client_is_disconnected_and_delays_no_other(
     monkeypatch.setattr(live_feeds.LiveFeeds.__init__, "__defaults__", (20,))
     async with gateway(herd, http, port_file) as api, api.stream("/api/v1/events/stream") as stream:
         deaf = await _deaf(api)
-        heard: list[int] = []
-        while talker.said < 150:
+        received: list[int] = []
+        while talker.published < 150:
             await talker.say(1, "x" * 60_000)
-            heard += await numbers(stream, talker.said)  # so its own queue has one event at the most
-        assert heard == list(range(1, 151))
+            received += await numbers(stream, talker.published)  # so its own queue has one event at the most
+        assert received == list(range(1, 151))
         deaf.setblocking(False)
         await eventually(lambda: _is_closed(deaf), "the slow client is disconnected")
         deaf.close()

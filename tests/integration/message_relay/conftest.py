@@ -45,7 +45,7 @@ class Worker:
 
     def __init__(self, sandbox: str, world: "World") -> None:
         self.sandbox = sandbox
-        self.heard: list[str] = []
+        self.received: list[str] = []
         self.handed: list[str] = []
         self.knocked = 0
         self.dead = False
@@ -65,7 +65,7 @@ class Worker:
         identity = message.message_type, message.source or (message.message, message.sent_at)
         if identity not in self._ids:
             self._ids.add(identity)
-            self.heard.append(message.content)
+            self.received.append(message.content)
         answer = self.answers(message)
         if answer is not None:
             await msg.respond(answer)
@@ -90,7 +90,7 @@ class World:
         self.herd = herd
         self.stack = stack
         self.changed = asyncio.Event()
-        self.said: dict[str, list[str]] = defaultdict(list)
+        self.published: dict[str, list[str]] = defaultdict(list)
         self._relayed: set[str] = set()
         """The ids of the events that were received from the relay."""
         self.approvals: dict[str, list[str]] = defaultdict(list)
@@ -113,7 +113,7 @@ class World:
         if "message-relay" in event["source"]:
             self._relayed.add(event["id"])
         if "message_id" in event["data"]:
-            self.said[event["data"]["message_id"]].append(event["type"].removeprefix("message."))
+            self.published[event["data"]["message_id"]].append(event["type"].removeprefix("message."))
         if event["type"] == "message.refused":
             self.refused[event["data"]["command_id"]] = event["data"]
         if event["type"].startswith("approval."):
@@ -130,18 +130,18 @@ class World:
         """Kill the broker, start it again, and wait until we receive from it: what is published before is lost."""
         await self.herd.kill()
         await self.herd.restart()
-        heard: list[bool] = []
+        results: list[bool] = []
 
         async def ask() -> None:
             """A round trip, behind which all subscriptions are known to the broker."""
             with suppress(nats.errors.Error, TimeoutError, OSError):
                 await self.client.client.flush(1)
-                heard.append(True)
+                results.append(True)
 
-        await self.until_after(ask, lambda: bool(heard))
+        await self.until_after(ask, lambda: bool(results))
 
-    async def until_said(self, message: str, state: str) -> None:
-        await self.until(lambda: state in self.said[message])
+    async def until_published(self, message: str, state: str) -> None:
+        await self.until(lambda: state in self.published[message])
 
     async def until_after(self, act: Callable[[], Awaitable[None]], condition: Callable[[], bool]) -> None:
         """Act until the condition holds, again and again: the relay may not be listening the first time."""
@@ -286,10 +286,10 @@ class World:
 
     async def relayed(self) -> list[dict[str, Any]]:
         """All events in the stream that the relay published, with those received by now."""
-        heard = set(self._relayed)
+        results = set(self._relayed)
         events = await self._relayed_in_stream()
         async with asyncio.timeout(PATIENCE):
-            while not heard <= {event["id"] for event in events}:
+            while not results <= {event["id"] for event in events}:
                 await asyncio.sleep(0.02)
                 events = await self._relayed_in_stream()
         return events

@@ -43,15 +43,15 @@ async def test_message_of_an_agent_reaches_another_of_its_project(world: World) 
 
         two.answers = keep
         message = await tell(world, "sbx-1", "sbx-2")
-        await world.until_said(message, "acknowledged")
+        await world.until_published(message, "acknowledged")
         answer = await tell(world, "sbx-2", "sbx-1")
-        await world.until_said(answer, "acknowledged")
+        await world.until_published(answer, "acknowledged")
         steps = [event["type"] for event in (await world.stored())[message]]
     assert steps == ["message.queued", "message.delivered", "message.acknowledged"]
     assert [(one.message, one.sender_id, one.content) for one in handed] == [
         (message, "sbx-1", "[MESSAGE FROM AGENT sbx-1] leave it")
     ]
-    assert one.heard == ["[MESSAGE FROM AGENT sbx-2] leave it"]
+    assert one.received == ["[MESSAGE FROM AGENT sbx-2] leave it"]
 
 
 async def test_undeliverable_message_is_rejected_with_the_reason(world: World) -> None:
@@ -63,11 +63,11 @@ async def test_undeliverable_message_is_rejected_with_the_reason(world: World) -
         # `sbx-1` of the project default exists, and is none of that other project's business.
         elsewhere = await tell(world, "sbx-9", "sbx-1", project="other")
         for message in messages:
-            await world.until_said(message, "rejected")
-        while not (said := await world.stored()).get(elsewhere):
+            await world.until_published(message, "rejected")
+        while not (stored_events := await world.stored()).get(elsewhere):
             await world.client.client.flush()
-    reasons = [said[message][0]["data"]["reason"] for message in messages]
+    reasons = [stored_events[message][0]["data"]["reason"] for message in messages]
     assert "is terminated" in reasons[0]
     assert reasons[1:3] == ["there is no sandbox sbx-3", "an agent can't send messages to itself"]
-    assert [(event["project"], event["type"]) for event in said[elsewhere]] == [("other", "message.rejected")]
-    assert one.heard == []
+    assert [(event["project"], event["type"]) for event in stored_events[elsewhere]] == [("other", "message.rejected")]
+    assert one.received == []

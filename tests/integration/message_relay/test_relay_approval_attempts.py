@@ -17,12 +17,12 @@ class Agent:
 
     def __init__(self, world: World, sandbox: str) -> None:
         self.worker = world.new_worker(sandbox)
-        self.told: list[tuple[str, bool]] = []
-        self.worker.answers = self._hear
+        self.answers_received: list[tuple[str, bool]] = []
+        self.worker.answers = self._receive
 
-    def _hear(self, message: InboxMessage) -> bytes:
+    def _receive(self, message: InboxMessage) -> bytes:
         answer = ApprovalAnswer.model_validate_json(message.content)
-        self.told.append((answer.approval_id, answer.granted))
+        self.answers_received.append((answer.approval_id, answer.granted))
         assert message.sandbox == self.worker.sandbox
         return bytes(self.worker.acknowledge(message))
 
@@ -33,7 +33,7 @@ async def at_work(world: World, stack: AsyncExitStack, sandbox: str) -> Agent:
     return agent
 
 
-async def said_of(world: World, approval: str) -> list[str]:
+async def published_about(world: World, approval: str) -> list[str]:
     events = (await world.stored("approval_id"))[approval]
     assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
     return [event["type"].removeprefix("approval.") for event in events]
@@ -67,20 +67,20 @@ async def test_decision_between_attempts_is_given_to_the_next(world: World, gran
         await world.lose(1)
         assert await waits(world, "a1")
         answer = await world.decide("sbx-1", "a1", granted, answered_by="ada")
-        await world.until_said(answer, "queued")
+        await world.until_published(answer, "queued")
         second = Agent(world, "sbx-2")
         await stack.enter_async_context(world.worker("sbx-2", second.worker))
         await asked(world, 2, "a2")
-        await world.until_said(answer, "acknowledged")
-        told = (await world.stored())[answer]
+        await world.until_published(answer, "acknowledged")
+        published = (await world.stored())[answer]
         events = await world.stored("approval_id")
     word = "granted" if granted else "denied"
-    assert second.told == [("a2", granted)]
+    assert second.answers_received == [("a2", granted)]
     assert [event["type"].removeprefix("approval.") for event in events["a1"]] == ["requested", word]
     assert [event["type"].removeprefix("approval.") for event in events["a2"]] == ["requested", word]
     assert (events["a2"][1]["data"]["answer"], events["a2"][1]["data"]["by"]) == (answer, "ada")
-    assert {event["subject"] for event in told} == {"sbx-1"}
-    assert [event["type"].removeprefix("message.") for event in told] == DELIVERED
+    assert {event["subject"] for event in published} == {"sbx-1"}
+    assert [event["type"].removeprefix("message.") for event in published] == DELIVERED
 
 
 @pytest.mark.parametrize("answered", ["a1", "a2"])
@@ -94,12 +94,12 @@ async def test_repeated_question_of_the_next_attempt_replaces_the_first(world: W
         await asked(world, 2, "a2")
         await world.until(lambda: world.approvals["a1"] == ["requested", "expired"])
         answer = await world.decide("sbx-1" if answered == "a1" else "sbx-2", answered)
-        await world.until_said(answer, "acknowledged")
+        await world.until_published(answer, "acknowledged")
         late = await world.decide("sbx-2" if answered == "a1" else "sbx-1", "a2" if answered == "a1" else "a1")
-        await world.until_said(late, "rejected")
+        await world.until_published(late, "rejected")
         events, rejected = await world.stored("approval_id"), (await world.stored())[late]
-    assert second.told == [("a2", True)]
-    assert await said_of(world, "a2") == ["requested", "granted"]
+    assert second.answers_received == [("a2", True)]
+    assert await published_about(world, "a2") == ["requested", "granted"]
     ended = events["a1"][1]["data"]
     assert (ended["outcome"], ended["reason"]) == ("asked_again", "requested again in sbx-2 as a2")
     assert rejected[0]["data"]["code"] == "conflict"
@@ -112,14 +112,14 @@ async def test_used_approval_is_requested_again(world: World) -> None:
         await stack.enter_async_context(world.relay().running())
         async with world.worker("sbx-1", Agent(world, "sbx-1").worker):
             await asked(world, 1, "a1")
-            await world.until_said(await world.decide("sbx-1", "a1"), "acknowledged")
+            await world.until_published(await world.decide("sbx-1", "a1"), "acknowledged")
         await world.lose(1)
         second = await at_work(world, stack, "sbx-2")
         await asked(world, 2, "a2")
         assert await waits(world, "a2")
-        assert second.told == []
-        await world.until_said(await world.decide("sbx-2", "a2", False), "acknowledged")
-    assert second.told == [("a2", False)]
+        assert second.answers_received == []
+        await world.until_published(await world.decide("sbx-2", "a2", False), "acknowledged")
+    assert second.answers_received == [("a2", False)]
 
 
 async def test_possibly_delivered_approval_is_requested_again(world: World, monkeypatch: Any) -> None:
@@ -134,11 +134,11 @@ async def test_possibly_delivered_approval_is_requested_again(world: World, monk
             answer = await world.decide("sbx-1", "a1")
             await world.until(lambda: answer in first.handed)
         await world.lose(1)
-        await world.until_said(answer, "rejected")
+        await world.until_published(answer, "rejected")
         second = await at_work(world, stack, "sbx-2")
         await asked(world, 2, "a2")
         assert await waits(world, "a2")
-    assert second.told == []
+    assert second.answers_received == []
 
 
 async def test_decision_for_a_dead_worker_is_given_to_the_next_attempt(world: World, monkeypatch: Any) -> None:
@@ -155,8 +155,8 @@ async def test_decision_for_a_dead_worker_is_given_to_the_next_attempt(world: Wo
             await world.lose(1)
         second = await at_work(world, stack, "sbx-2")
         await asked(world, 2, "a2")
-        await world.until_said(answer, "acknowledged")
-    assert (dead.handed, second.told) == ([], [("a2", True)])
+        await world.until_published(answer, "acknowledged")
+    assert (dead.handed, second.answers_received) == ([], [("a2", True)])
 
 
 async def test_decision_refused_by_a_recovering_worker_is_given_to_the_next_attempt(world: World) -> None:
@@ -169,13 +169,13 @@ async def test_decision_refused_by_a_recovering_worker_is_given_to_the_next_atte
         async with world.worker("sbx-1", recovering):
             answer = await world.decide("sbx-1", "a1")
             await world.until(lambda: answer in recovering.handed)
-            assert "rejected" not in world.said[answer]
+            assert "rejected" not in world.published[answer]
         await world.lose(1)
         second = await at_work(world, stack, "sbx-2")
         await asked(world, 2, "a2")
-        await world.until_said(answer, "acknowledged")
-    assert second.told == [("a2", True)]
-    assert world.said[answer][-2:] == ["delivered", "acknowledged"]
+        await world.until_published(answer, "acknowledged")
+    assert second.answers_received == [("a2", True)]
+    assert world.published[answer][-2:] == ["delivered", "acknowledged"]
 
 
 @pytest.mark.parametrize(
@@ -190,14 +190,14 @@ async def test_another_question_is_another_approval(world: World, other: dict[st
         await asked(world, 1, "a1")
         await world.lose(1)
         answer = await world.decide("sbx-1", "a1")
-        await world.until_said(answer, "queued")
+        await world.until_published(answer, "queued")
         second = await at_work(world, stack, "sbx-2")
         await asked(world, 2, "a2", **other)
         assert await waits(world, "a2")
-        assert (second.told, world.said[answer]) == ([], ["queued"])
+        assert (second.answers_received, world.published[answer]) == ([], ["queued"])
         await world.ask("sbx-2", "a3")
-        await world.until_said(answer, "acknowledged")
-    assert second.told == [("a3", True)]
+        await world.until_published(answer, "acknowledged")
+    assert second.answers_received == [("a3", True)]
 
 
 async def test_own_sandbox_in_a_path_makes_no_difference(world: World) -> None:
@@ -206,10 +206,10 @@ async def test_own_sandbox_in_a_path_makes_no_difference(world: World) -> None:
         await stack.enter_async_context(world.relay().running())
         await asked(world, 1, "a1", input={"path": "/herd/sbx-1/a.txt"})
         await world.lose(1)
-        await world.until_said(await world.decide("sbx-1", "a1"), "queued")
+        await world.until_published(await world.decide("sbx-1", "a1"), "queued")
         second = await at_work(world, stack, "sbx-2")
         await asked(world, 2, "a2", input={"path": "/herd/sbx-2/a.txt"})
-        await world.until(lambda: second.told == [("a2", True)])
+        await world.until(lambda: second.answers_received == [("a2", True)])
 
 
 async def test_decision_waits_over_an_attempt_without_the_question(world: World) -> None:
@@ -219,13 +219,13 @@ async def test_decision_waits_over_an_attempt_without_the_question(world: World)
         await asked(world, 1, "a1")
         await world.lose(1)
         answer = await world.decide("sbx-1", "a1")
-        await world.until_said(answer, "queued")
+        await world.until_published(answer, "queued")
         await world.attempt(2)
         await world.lose(2)
         third = await at_work(world, stack, "sbx-3")
         await asked(world, 3, "a3")
-        await world.until_said(answer, "acknowledged")
-    assert third.told == [("a3", True)]
+        await world.until_published(answer, "acknowledged")
+    assert third.answers_received == [("a3", True)]
 
 
 async def test_decision_passes_to_a_third_attempt(world: World) -> None:
@@ -240,9 +240,9 @@ async def test_decision_passes_to_a_third_attempt(world: World) -> None:
         await world.lose(2)
         third = await at_work(world, stack, "sbx-3")
         await asked(world, 3, "a3")
-        await world.until_said(answer, "acknowledged")
-        assert await said_of(world, "a3") == ["requested", "granted"]
-    assert third.told == [("a3", True)]
+        await world.until_published(answer, "acknowledged")
+        assert await published_about(world, "a3") == ["requested", "granted"]
+    assert third.answers_received == [("a3", True)]
 
 
 @pytest.mark.parametrize("state", ["failed", "completed", "cancelled"])
@@ -254,13 +254,13 @@ async def test_open_approvals_end_with_their_task(world: World, state: str) -> N
         await world.until(lambda: "requested" in world.approvals["a2"])
         await world.lose(1)
         answer = await world.decide("sbx-1", "a1")
-        await world.until_said(answer, "queued")
+        await world.until_published(answer, "queued")
         assert await waits(world, "a2")
         await world.record_task(state=state, attempt=2, previous={"sandbox": "sbx-1", "attempt": 1})
         await world.until(lambda: world.approvals["a2"] == ["requested", "expired"])
-        await world.until_said(answer, "rejected")
+        await world.until_published(answer, "rejected")
         late = await world.decide("sbx-1", "a2")
-        await world.until_said(late, "rejected")
+        await world.until_published(late, "rejected")
         events, messages = await world.stored("approval_id"), await world.stored()
     assert events["a2"][1]["data"]["outcome"] == "ended"
     reason = "sandbox sbx-1 is terminated (worker_lost): attempt 1 of task-1 has ended"
@@ -284,12 +284,12 @@ async def test_reused_task_name_requests_its_own_approval(world: World) -> None:
         await stack.enter_async_context(world.relay().running())
         await asked(world, 1, "a1")
         await world.lose(1)
-        await world.until_said(await world.decide("sbx-1", "a1"), "queued")
+        await world.until_published(await world.decide("sbx-1", "a1"), "queued")
         second = await at_work(world, stack, "sbx-2")
         await world.attempt(2, life="l2")
         await world.ask("sbx-2", "a2")
         assert await waits(world, "a2")
-    assert second.told == []
+    assert second.answers_received == []
 
 
 async def test_withdrawn_approval_expires_at_once(world: World) -> None:
@@ -300,7 +300,7 @@ async def test_withdrawn_approval_expires_at_once(world: World) -> None:
         await world.withdraw("sbx-1", "a1")
         await world.until(lambda: world.approvals["a1"] == ["requested", "expired"])
         late = await world.decide("sbx-1", "a1")
-        await world.until_said(late, "rejected")
+        await world.until_published(late, "rejected")
         approvals, [rejected] = await world.stored("approval_id"), (await world.stored())[late]
     ended = approvals["a1"][1]["data"]
     assert (ended["outcome"], ended["reason"]) == ("withdrawn", "its turn is over")
@@ -316,19 +316,19 @@ async def test_withdrawn_approval_is_not_passed_to_the_next_attempt(world: World
         await stack.enter_async_context(world.relay().running())
         await asked(world, 1, "a1")
         answer = await world.decide("sbx-1", "a1")
-        await world.until_said(answer, "queued")
+        await world.until_published(answer, "queued")
         await world.withdraw("sbx-1", "a1")
         await world.ask("sbx-1", "a2", tool="Write")
         await world.withdraw("sbx-1", "a2")
         await world.until(lambda: world.approvals["a2"] == ["requested", "expired"])
         await world.lose(1)
-        await world.until_said(answer, "rejected")
+        await world.until_published(answer, "rejected")
         second = await at_work(world, stack, "sbx-2")
         await asked(world, 2, "a3")
         await world.ask("sbx-2", "a4", tool="Write")
         assert await waits(world, "a3")
         assert await waits(world, "a4")
-    assert second.told == []
+    assert second.answers_received == []
 
 
 async def test_withdrawal_applies_to_its_own_sandbox_only(world: World) -> None:
@@ -339,7 +339,7 @@ async def test_withdrawal_applies_to_its_own_sandbox_only(world: World) -> None:
         await world.ask("sbx-1", "a1")
         await world.until(lambda: "requested" in world.approvals["a1"])
         await world.withdraw("sbx-2", "a1")
-        await world.until_said(await world.decide("sbx-1", "a1"), "acknowledged")
+        await world.until_published(await world.decide("sbx-1", "a1"), "acknowledged")
         await world.withdraw("sbx-1", "a1")
         assert not await waits(world, "a1")
     assert world.approvals["a1"] == ["requested", "granted"]

@@ -73,7 +73,7 @@ async def begun(world: World, sandbox: str) -> None:
     await world.by_spawner(sandbox, "sandbox.requested")
     task = f"Task of {sandbox}."
     await world.by_worker(sandbox, "agent.started", sdk="command", task=task, task_description_length=len(task))
-    await world.hear(sandbox)
+    await world.receive(sandbox)
 
 
 async def works(world: World, sandbox: str, commands: Sequence[str]) -> None:
@@ -140,7 +140,7 @@ async def confirmed(world: World) -> None:
     found = await assessed(world, "sbx-fault")
     assert (found["verdict"], len(found["evidence"]), found["tokens"]) == ("at_fault", 1, VERDICT_TOKENS)
     assert await nudged(world, "sbx-fault")
-    await world.until(lambda: any("no file has changed" in text for text in world.heard))
+    await world.until(lambda: any("no file has changed" in text for text in world.received))
 
 
 async def dropped_until_the_next_episode(world: World, judge: Judge) -> None:

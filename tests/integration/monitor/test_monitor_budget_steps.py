@@ -136,8 +136,8 @@ async def test_restart_between_any_two_steps_repeats_and_loses_nothing(world: Wo
     assert number > 6
     assert used_since(book.project("default").value.hours, start, DAY_HOURS).cost == 101 * len(names)
     for name in names:
-        told = [event["type"] for event in events if event["taskid"] == f"task-{name}"]
-        assert told == ["monitor.budget_warned", "monitor.budget_exceeded"], name
+        types = [event["type"] for event in events if event["taskid"] == f"task-{name}"]
+        assert types == ["monitor.budget_warned", "monitor.budget_exceeded"], name
         assert [one["data"]["sender_id"] for one in messages if one["subject"] == f"sbx-{name}"] == ["budgets"], name
         await world.until(lambda name=name: world.asked(f"sbx-{name}"))
         assert world.asked(f"sbx-{name}") == ["budget_exceeded"], name
@@ -286,7 +286,7 @@ async def test_budget_is_enforced_by_the_service(world: World) -> None:
     await world.record(sandbox)
     await world.by_spawner(sandbox, "sandbox.requested", budget=budget)
     await world.by_worker(sandbox, "agent.started", sdk="command", task="t", task_description_length=1)
-    await world.hear(sandbox)
+    await world.receive(sandbox)
     queue = TaskQueue(SandboxLimits(total=9), 60)
     reading = asyncio.ensure_future(BudgetBlockReader(world.spawner, queue, 0.05).run())
     settings = {"budgets": HerdBudgets.model_validate("project.day.turns=6"), "budget_grace": 2}
@@ -297,12 +297,12 @@ async def test_budget_is_enforced_by_the_service(world: World) -> None:
         await world.by_worker(sandbox, "agent.turn_completed")
         await world.until(lambda: world.of("monitor.budget_exceeded"))
         await world.by_worker(sandbox, "agent.turn_completed")
-        await eventually(lambda: world.heard)
+        await eventually(lambda: world.received)
         await world.until(lambda: world.asked(sandbox) != [])
         await eventually(lambda: queue.capacity.over_budget("default"))
     await cancel_and_wait([reading])
     assert {event["data"].get("scope", "task") for event in world.of("monitor.budget_exceeded")} <= {"task", "project"}
-    assert "5 of 5 turns" in world.heard[0] or "5 turns of 5 turns" in world.heard[0]
+    assert "5 of 5 turns" in world.received[0] or "5 turns of 5 turns" in world.received[0]
     assert set(world.asked(sandbox)) == {"budget_exceeded"}
     assert queue.capacity.exhausted_limit("default", "process") == (
         "project default has used 6 turns of 6 turns of a day: no task begins"

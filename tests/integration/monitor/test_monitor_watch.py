@@ -155,11 +155,11 @@ async def test_follower_without_live_events_reads_the_stream(world: World) -> No
 async def test_looping_agent_is_nudged_once_and_judged(world: World) -> None:
     """The nudge passes the real relay to the worker; then ten other calls count as obedience."""
     await world.born("sbx-1")
-    await world.hear("sbx-1")
+    await world.receive("sbx-1")
     async with world.relay().running(), world.monitor().running():
         for number in range(6):
             await world.call("sbx-1", str(number))
-        await world.until(lambda: world.heard)
+        await world.until(lambda: world.received)
         await world.until(lambda: world.of("message.acknowledged"))
         for number in range(10):
             await world.call("sbx-1", f"other-{number}", command=f"cat notes-{number}")
@@ -172,8 +172,8 @@ async def test_looping_agent_is_nudged_once_and_judged(world: World) -> None:
     [outcome] = world.of("monitor.intervention_outcome")
     assert analysed["data"]["rule"] == decided["data"]["rule"] == "loop"
     assert len(analysed["data"]["evidence"]) >= 3
-    assert world.heard == [decided["data"]["message"]]
-    assert "times in a row" in world.heard[0]
+    assert world.received == [decided["data"]["message"]]
+    assert "times in a row" in world.received[0]
     assert decided["data"]["evidence"] == analysed["data"]["evidence"]
     came = {"correlation_id": decided["data"]["correlation_id"], "outcome": "obeyed", "recovered": True}
     assert outcome["data"] == came

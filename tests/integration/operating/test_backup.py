@@ -123,19 +123,19 @@ async def settled(herd: Herd) -> Seen:
 
 async def is_backed_up(first: Place, kept: Path) -> None:
     """As docs/backup.md says: the keys, the streams, the history."""
-    said = await followed("Make a backup", first, kept)
-    assert said[0] == "compose stop spawner event-ingest monitor message-relay gateway"
+    output = await followed("Make a backup", first, kept)
+    assert output[0] == "compose stop spawner event-ingest monitor message-relay gateway"
     for folder in ("monday", "monday/streams", "herd"):
         assert (kept / folder).stat().st_mode & 0o777 == 0o700
     readable = [file for file in (kept / "monday/streams").iterdir() if file.stat().st_mode & 0o077]
     assert readable == []
-    said = await followed("Make a backup", first, kept, number=1)
-    assert [words.split()[0] for words in said] == ["scale", "port-forward", "scale"]
+    output = await followed("Make a backup", first, kept, number=1)
+    assert [words.split()[0] for words in output] == ["scale", "port-forward", "scale"]
 
 
 async def is_restored(server: PostgresServer, second: Place, kept: Path) -> None:
-    said = await followed("Restore a backup", second, kept, until="docker compose up -d\n")
-    assert "compose up -d nats postgres" in said
+    output = await followed("Restore a backup", second, kept, until="docker compose up -d\n")
+    assert "compose up -d nats postgres" in output
     again = await asyncio.to_thread(second.command, "restore", str(kept / "monday/streams"))
     states = {row["stream"]: row["state"] for row in answer(again)}
     assert states["EVENTS"] == states["KV_tasks"] == "as it was"
@@ -205,8 +205,8 @@ async def test_older_history_is_completed_by_reread(postgres_server: PostgresSer
         await postgres_server.drop_database(name)
         await postgres_server.create_database(name)
         assert await upgrade(herds.database, PATIENCE, after=False)
-        said = await followed("Only the database was lost", herds, kept)
-        assert (said[0], said[-1]) == ("compose stop event-ingest", "compose start event-ingest")
+        output = await followed("Only the database was lost", herds, kept)
+        assert (output[0], output[-1]) == ("compose stop event-ingest", "compose start event-ingest")
         async with (
             running(herds.broker, herds.database, herds.home, isolation="none"),
             Herd.connect(context(herds.broker)) as herd,

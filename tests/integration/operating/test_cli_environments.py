@@ -84,7 +84,7 @@ def played(cases: list[Case], folder: Path) -> list[Case]:
     return [Case(**case) for case in json.loads(done.stdout)]
 
 
-def told(case: Case) -> str:
+def error_of(case: Case) -> str:
     """The error of a command: one line, which names what to do; never a traceback. Raises `AssertionError`."""
     status, _, error = case.done
     assert "Traceback" not in error, (case.words, error)
@@ -117,7 +117,7 @@ def test_unusable_home_is_one_line(tmp_path: Path, surroundings: dict[str, str])
         for home, path in zip(given, LEAVES, strict=True)
     ]
     for path, home, case in zip(LEAVES, chosen, played(cases, tmp_path / "played"), strict=True):
-        told(case)
+        error_of(case)
         assert case.done[0] or path in (NOT_IN_PROC if home.startswith("/proc/") else WITHOUT_HOME), case
 
 
@@ -166,7 +166,7 @@ def test_unwritable_output_is_one_line_and_a_failure_and_ascii_output_is_escaped
     check_escaped(found[: len(escaped)], live)
     failed = found[len(escaped) : len(escaped) + len(failing)]
     for kept, case in zip(found[: len(given) : each], failed, strict=True):
-        error = told(case)
+        error = error_of(case)
         if kept.done[1] and not kept.done[0]:
             assert case.done[0] == 1, case
             # What another call deleted or created is no longer there, already, or not yet: they run side by side.
@@ -174,13 +174,13 @@ def test_unwritable_output_is_one_line_and_a_failure_and_ascii_output_is_escaped
             assert "could not be written" in error or changes, case
     for case in found[len(escaped) + len(failing) :]:
         assert case.done[0] == 1, case
-        assert "could not be written" in told(case), case
+        assert "could not be written" in error_of(case), case
 
 
 def check_escaped(found: list[Case], live: list[tuple[str, ...]]) -> None:
     """Each command that was run with an ASCII terminal, and then lists of tasks."""
     for case in found:
-        told(case)
+        error_of(case)
         assert case.done[1].isascii()
         assert case.done[2].isascii()
     running = found[live.index(("up",))]

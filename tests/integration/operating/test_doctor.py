@@ -88,7 +88,7 @@ async def test_each_fault_fails_only_its_own_check(herd: Broker, postgres: str, 
     where = context(herd)
     async with running(herd, postgres, tmp_path / "home") as services:
         await until_all_well(where)
-        await all_is_told_by_the_command(herd)
+        await command_reports_all(herd)
         await a_missing_stream_is_named(herd, where)
         await a_consumer_that_is_gone_is_named(herd, where)
         await a_migration_that_is_not_applied_is_named(postgres, where)
@@ -101,14 +101,14 @@ async def test_each_fault_fails_only_its_own_check(herd: Broker, postgres: str, 
     await until(named)
 
 
-async def all_is_told_by_the_command(herd: Broker) -> None:
+async def command_reports_all(herd: Broker) -> None:
     wanted = {**dict.fromkeys(ALWAYS, "ok"), "sandbox disk": "look"}
 
-    async def told() -> bool:
+    async def is_complete() -> bool:
         done = await asyncio.to_thread(sandherd, herd, "doctor", "-o", "json")
         return done.returncode == 0 and {row["check"]: row["state"] for row in answer(done)} == wanted
 
-    await until(told)
+    await until(is_complete)
 
 
 async def a_missing_stream_is_named(herd: Broker, where: Context) -> None:
@@ -168,11 +168,11 @@ async def a_clock_that_is_late_is_named(monitor: Service, where: Context) -> Non
     """The monitor's says what it was a minute ago."""
     monitor.examining._clock = lambda: datetime.now(UTC) - timedelta(minutes=1)
 
-    async def told() -> bool:
+    async def is_complete() -> bool:
         """How long the answer took is half of it wrong, so that a slow one may differ by another second."""
         return (await until_only(where, "clock"))["clock"].found == "monitor's and ours differ by 60 s"
 
-    await until(told)
+    await until(is_complete)
 
 
 @pytest.fixture
@@ -219,11 +219,11 @@ async def test_unhandled_backlog_is_reported(herd: Broker, tmp_path: Path, monke
     where = context(herd)
     async with running(herd, "postgresql://127.0.0.1:1/nowhere", tmp_path / "home"):
         async with herd.bus(P.WORKER, project=PROJECT, sandbox="sbx-1") as bus:
-            said = wrap(
+            text = wrap(
                 AgentMessage(content="hello", content_length=5), "agent.message", source="/sandherd/sandbox/sbx-1",
                 sequence=1, project=PROJECT, subject="sbx-1", time=datetime.now(UTC), sandboxid="sbx-1",
             )  # fmt: skip
-            await bus.publish_event(said)
+            await bus.publish_event(text)
 
         async def late() -> dict[str, Check] | None:
             found = await look(where)

@@ -80,7 +80,7 @@ async def last_numbers(herd: Broker, streams: tuple[str, ...] = WRITTEN) -> dict
 
 def alone(field: StringField, name: str) -> bytes:
     """The request with this name and no more than it needs, so that nothing else is refused before."""
-    needed = {key for key, said in MODELS[field.contract].model_fields.items() if said.is_required()}
+    needed = {key for key, info in MODELS[field.contract].model_fields.items() if info.is_required()}
     whole = field.document(name)
     return json.dumps({key: value for key, value in whole.items() if key in {*needed, field.path[0]}}).encode()
 

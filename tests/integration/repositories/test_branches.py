@@ -356,7 +356,7 @@ async def test_task_works_on_the_default_repository_of_its_project(
         assert view.repository == url.removesuffix(".git")
         assert view.branch.startswith("agents/work/")
         assert (await person.ended(task)).state == "completed"
-        assert person.said(task, "task.submitted")["repository"] == url
+        assert person.event_data(task, "task.submitted")["repository"] == url
         alone = await person.submit(["true"], no_repository=True)
         assert (await person.ended(alone)).repository is None
         context = Context(

@@ -119,5 +119,5 @@ async def test_other_hosts_are_refused(spawner: Make, person: Person) -> None:
             ("http://169.254.169.254/latest/x.git", "https://10.0.0.1/a/b", "http://127.0.0.1/a")
         ):
             task = await person.submit(["true"], task=f"task-{number}", repository=Repository(url=url))
-            await person.hears(task, "task.rejected")
-            assert person.said(task, "task.rejected")["field"] == "spec.repository.url"
+            await person.receives(task, "task.rejected")
+            assert person.event_data(task, "task.rejected")["field"] == "spec.repository.url"

@@ -163,7 +163,7 @@ async def test_what_an_ended_branch_has_left_is_removed(
         await person.eventually(lambda: service.registry.get_sample_value("sandherd_mirrors") == 0)
         live = await person.submit(["true"], repository=repository)
         await reaches(person, live, lambda _: True)
-        await person.hears(live, "task.completed")  # its record may be removed before it is seen to have ended
+        await person.receives(live, "task.completed")  # its record may be removed before it is seen to have ended
     (lock,) = folder.glob("*.lock")
     os.utime(lock, (0, 0))
     service = spawner(keep_ended=0.001)

@@ -57,8 +57,8 @@ async def test_spawner_without_git_starts_and_refuses_repositories(
     async with compose(settings).running():
         repository = Repository(url="https://github.com/team/shop.git")
         refused = await person.submit(["true"], repository=repository)
-        await person.hears(refused, "task.rejected")
-        rejection = person.said(refused, "task.rejected")
+        await person.receives(refused, "task.rejected")
+        rejection = person.event_data(refused, "task.rejected")
         assert (rejection["field"], rejection["reason"]) == ("spec.repository", MISSING)
         assert await _remarks(person) == {GIT: MISSING, MIRRORS: None}
         assert (await person.ended(await person.submit(["true"]))).state == "completed"

@@ -39,9 +39,9 @@ async def test_batch_uploads_a_repository_once(spawner: Make, person: Person, he
         assert sorted(one.split(".")[-2] for one in new) == ["repository-bundles", "task-next"]
         assert found["task-two"] == found["task-one"].model_copy(update={"ticket": "#7"})
         await person.submit(["true"], task="task-bad", repository=found["task-bad"], runtime="none")
-        await person.hears("task-bad", "task.rejected")
+        await person.receives("task-bad", "task.rejected")
         for task in ("task-one", "task-two", "task-next"):
             await person.submit(["/bin/sh", "-c", "cat shop.py"], task=task, repository=found[task])
             assert (await person.ended(task)).state == "completed"
         reserved = await person.submit(["true"], task="repository-bundles")
-        await person.hears(reserved, "task.rejected")
+        await person.receives(reserved, "task.rejected")

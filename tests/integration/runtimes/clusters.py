@@ -59,15 +59,15 @@ async def until(condition: Callable[[], Any]) -> None:
 @asynccontextmanager
 async def listening(boxes: Boxes) -> AsyncIterator[set[str]]:
     """The names that are announced, from now on."""
-    heard: set[str] = set()
+    received: set[str] = set()
 
-    async def hear() -> None:
+    async def receive() -> None:
         async for name in patiently(boxes.provider.changes, 0.1):
-            heard.add(name)
+            received.add(name)
 
-    hearing = asyncio.create_task(hear())
+    hearing = asyncio.create_task(receive())
     try:
-        yield heard
+        yield received
     finally:
         hearing.cancel()
         await asyncio.gather(hearing, return_exceptions=True)

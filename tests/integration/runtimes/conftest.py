@@ -22,7 +22,7 @@ from tests.doubles.kubernetes.opening import opened
 from tests.doubles.remote.opening import open_remote, remote_double
 from tests.doubles.toolchains import with_worker
 from tests.engines.docker import IMAGE
-from tests.engines.docker import DockerProvider as RealEngine
+from tests.engines.docker import Engine as RealEngine
 from tests.engines.packages import alone
 from tests.patience import PATIENCE
 from tests.shared_broker import herd

@@ -107,7 +107,7 @@ async def served(kind: str, made: Made, herd: Broker, tmp_path: Path) -> AsyncIt
         await eventually(lambda: "agent.server_ready" in person.types(sandbox))
         yield Served(bus, person, sandbox)
         await person.command(TerminateSandbox(sandbox=sandbox, reason="seen enough"), sandbox)
-        await person.hears(sandbox, "sandbox.terminated")
+        await person.receives(sandbox, "sandbox.terminated")
 
 
 async def _status(url: str, path: str, headers: Mapping[str, str]) -> int | None:
@@ -117,25 +117,25 @@ async def _status(url: str, path: str, headers: Mapping[str, str]) -> int | None
             aiohttp.ClientSession(headers=headers) as http,
             http.post(
                 f"{url}{path}", json={"command": "true", "cwd": "/", "timeout": 5}, allow_redirects=False
-            ) as said,
+            ) as lines,
         ):
-            return said.status
+            return lines.status
     except aiohttp.ClientError:
         return None
 
 
 @contextmanager
 def _everything_logged() -> Iterator[list[str]]:
-    said: list[str] = []
+    lines: list[str] = []
 
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            said.append(f"{record.getMessage()} {vars(record)}")
+            lines.append(f"{record.getMessage()} {vars(record)}")
 
     keep = Keep()
     logging.getLogger().addHandler(keep)
     try:
-        yield said
+        yield lines
     finally:
         logging.getLogger().removeHandler(keep)
 
@@ -153,14 +153,14 @@ async def test_agent_server_is_reached_wherever_its_sandbox_is(
         assert (bare.state, bare.key, bare.headers) == ("ready", None, None)
         assert bare.url is not None
         assert (whole.url, bool(whole.headers)) == (bare.url, kind == "daytona")
-        port = served.person.said(served.sandbox, "agent.server_ready")["port"]
+        port = served.person.event_data(served.sandbox, "agent.server_ready")["port"]
         assert port in (made[1]() or [port])
         await _only_by_what_is_wanted(bare.url, {"X-Session-API-Key": str(whole.key)}, whole.headers or {})
     secrets = [str(whole.key), *(whole.headers or {}).values()]
-    told = [json.dumps(served.person.events), bare.url, repr(whole), *logged, *capfd.readouterr()]
+    texts = [json.dumps(served.person.events), bare.url, repr(whole), *logged, *capfd.readouterr()]
     kept = contents_below(herd.home).values()
     for secret in secrets:
-        assert not [text for text in told if secret in text]
+        assert not [text for text in texts if secret in text]
         assert not [content for content in kept if secret.encode() in content]
 
 

@@ -161,8 +161,8 @@ async def test_sandbox_is_limited_to_its_cores(sandboxes: Sandboxes, kind: str) 
     plan = sandboxes.plan(limits=SandboxLimits(memory_mb=256, processes=100, cores=0.25))
     await sandboxes.runtime.create(plan)
     busy = "import time\nbegan = time.monotonic()\nwhile time.monotonic() < began + 1.5: pass\n"
-    told = "print(time.process_time() / (time.monotonic() - began))"
-    share = float((await sandboxes.sh(plan.unit, f'exec python3 -c "{busy}{told}"', seconds=PATIENCE)).out)
+    program = "print(time.process_time() / (time.monotonic() - began))"
+    share = float((await sandboxes.sh(plan.unit, f'exec python3 -c "{busy}{program}"', seconds=PATIENCE)).out)
     assert 0 < share < 0.45  # others on this machine may leave it less than its share, and its worker has a part of it
 
 
@@ -191,8 +191,8 @@ async def check_file_is_written_and_read_unchanged(sandboxes: Sandboxes, unit: s
         for written in (b"first", content):
             await sandboxes.runtime.write_files(unit, [File(f"work/a folder/{name}", written, 0o640)])
         assert await sandboxes.runtime.read(unit, f"work/a folder/{name}", 10_000_000) == content
-    said = await sandboxes.sh(unit, "stat -c '%a %s' 'a folder/with space'; : > 'a folder/mine'; sha256sum < -dash")
-    assert said.out.startswith(f"640 {len(content)}\n".encode())
+    result = await sandboxes.sh(unit, "stat -c '%a %s' 'a folder/with space'; : > 'a folder/mine'; sha256sum < -dash")
+    assert result.out.startswith(f"640 {len(content)}\n".encode())
 
 
 async def check_unreadable_files_are_refused(sandboxes: Sandboxes, unit: str) -> None:
@@ -356,9 +356,9 @@ async def test_task_runs_from_submission_to_its_diff(
         view = await person.ended(task)
         assert (view.state, view.error) == ("completed", None)
         assert view.sandbox is not None
-        await person.hears(view.sandbox, "sandbox.terminated")
+        await person.receives(view.sandbox, "sandbox.terminated")
         await _nothing_left(open_reaching)
-    edited = person.said(view.sandbox, "agent.file_edited")
+    edited = person.event_data(view.sandbox, "agent.file_edited")
     assert edited["file_path"] == "made.txt"
     assert "+two" in edited["full_diff"]
     person.check_sequences()

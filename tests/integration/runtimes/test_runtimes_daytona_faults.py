@@ -66,8 +66,8 @@ async def test_lost_reply_from_inside_starts_nothing_twice(at: Boxes, daytona_do
     spec = at.spec(f"echo life >> {WORK}/lives; {WAITS}")
     box = await at.provider.create(spec)
     await runs_once(at, daytona_double, spec)
-    said = await at.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives")
-    assert said.out == b"life\n"
+    result = await at.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives")
+    assert result.out == b"life\n"
 
 
 async def test_creation_that_times_out_is_continued(daytona_double: Double, at: Boxes) -> None:
@@ -85,8 +85,8 @@ async def test_creation_that_times_out_is_continued(daytona_double: Double, at: 
 
 async def test_throttled_request_waits_as_requested(at: Boxes, daytona_double: Double) -> None:
     """The header of that throttler has the wait; a short one is waited for here."""
-    told = {"Retry-After-sandbox-create": "1", **THROTTLED}
-    daytona_double.fail("POST", "/api/sandbox$", error=ApiError(429, "Rate limit exceeded", told))
+    headers = {"Retry-After-sandbox-create": "1", **THROTTLED}
+    daytona_double.fail("POST", "/api/sandbox$", error=ApiError(429, "Rate limit exceeded", headers))
     spec, began = at.spec(), time.monotonic()
     await at.provider.create(spec)
     assert time.monotonic() - began >= 1
@@ -99,8 +99,8 @@ async def test_long_wait_is_left_to_the_spawner(at: Boxes, daytona_double: Doubl
     daytona_double.fail(
         "POST", "/api/sandbox$", error=ApiError(429, "Rate limit exceeded", {header: "57", **THROTTLED})
     )
-    said = await refused(at.provider.create(at.spec()), ProviderFault.RATE_LIMITED)
-    assert said.wait == 57
+    result = await refused(at.provider.create(at.spec()), ProviderFault.RATE_LIMITED)
+    assert result.wait == 57
     assert daytona_double.living() == []
 
 
@@ -120,8 +120,8 @@ async def test_refusal_has_its_fault(
 ) -> None:
     """The error has Daytona's message, and nothing is created."""
     daytona_double.fail("POST", "/api/sandbox$", times=99, error=ApiError(status, message))
-    said = await refused(at.provider.create(at.spec()), fault)
-    assert message.partition("\n")[0] in str(said)
+    result = await refused(at.provider.create(at.spec()), fault)
+    assert message.partition("\n")[0] in str(result)
     assert daytona_double.living() == []
 
 
@@ -148,8 +148,8 @@ async def test_sandbox_that_fails_at_once_is_replaced(at: Boxes, daytona_double:
 async def test_failure_of_sandboxes_states_the_reason(at: Boxes, daytona_double: Double) -> None:
     """The error has Daytona's own reason, once it has failed often enough."""
     daytona_double.error_reasons += ["no runner took it"] * 9
-    said = await refused(at.provider.create(at.spec()), ProviderFault.TRANSIENT)
-    assert "no runner took it" in str(said)
+    result = await refused(at.provider.create(at.spec()), ProviderFault.TRANSIENT)
+    assert "no runner took it" in str(result)
     assert daytona_double.living() == []
 
 
@@ -174,8 +174,8 @@ async def test_dead_toolbox_does_not_mean_a_dead_sandbox(at: Boxes, daytona_doub
     assert found is not None
     assert (found.state, found.alive, found.runs) == (BoxState.RUNNING, True, 1)
     assert "toolbox inside does not respond" in found.problem
-    said = await refused(at.provider.run(box.name, Command(argv=["true"])), ProviderFault.TRANSIENT)
-    assert "502" in str(said)
+    result = await refused(at.provider.run(box.name, Command(argv=["true"])), ProviderFault.TRANSIENT)
+    assert "502" in str(result)
     await at.provider.stop(box.name, 1)
     ended = await at.provider.get(box.name)
     assert ended is not None
@@ -198,8 +198,8 @@ async def test_removal_that_never_ends_is_an_error(at: Boxes, daytona_double: Do
     box = await at.make()
     daytona_double.stuck["destroyed"] = 99
     hasty = cloud(daytona_double, patience=3.0)  # in which each has to be asked for
-    said = await refused(hasty.remove(box.name), ProviderFault.TIMED_OUT)
-    assert "counts against the quota" in str(said)
+    result = await refused(hasty.remove(box.name), ProviderFault.TIMED_OUT)
+    assert "counts against the quota" in str(result)
     assert [method for method, path in daytona_double.asked if path.startswith("/api")].count("DELETE") == 3
     assert [one.state for one in await at.provider.find({HERD: at.herd})] == [BoxState.REMOVING]
     await hasty.close()
@@ -246,8 +246,8 @@ async def test_class_without_pause_refuses(at: Boxes, daytona_double: Double) ->
     """The error has Daytona's message."""
     daytona_double.can_pause = False
     box = await at.make()
-    said = await refused(at.provider.pause(box.name), ProviderFault.REFUSED)
-    assert "not supported" in str(said)
+    result = await refused(at.provider.pause(box.name), ProviderFault.REFUSED)
+    assert "not supported" in str(result)
 
 
 async def test_paused_sandbox_is_sent_no_request(at: Boxes) -> None:
@@ -274,8 +274,8 @@ async def test_inactive_snapshot_is_refused_by_name(at: Boxes, daytona_double: D
     """No other snapshot is used in its place."""
     for state in ("inactive", "error", "building"):
         daytona_double.snapshots["sandherd-old"] = state
-        said = await refused(at.make(image="sandherd-old"), ProviderFault.REFUSED)
-        assert f"snapshot sandherd-old is {state}" in str(said)
+        result = await refused(at.make(image="sandherd-old"), ProviderFault.REFUSED)
+        assert f"snapshot sandherd-old is {state}" in str(result)
     assert ("POST", "/api/sandbox") not in daytona_double.asked
 
 

@@ -95,7 +95,7 @@ async def test_task_runs_from_submission_to_its_diff(
         view = await person.ended(task)
         assert view.state == "completed", [event["data"] for event in person.events]
         await person.eventually(lambda: daytona_double.living() == [])
-        await person.hears(str(view.sandbox), "sandbox.terminated")
+        await person.receives(str(view.sandbox), "sandbox.terminated")
     edited = [event["data"] for event in person.unique() if event["type"] == "agent.file_edited"]
     assert any("-two\n+TWO\n" in (data.get("full_diff") or "") for data in edited)
     person.check_sequences()
@@ -108,8 +108,8 @@ async def test_missing_capacity_fails_the_attempt_and_leaves_nothing(
     herd: Broker, daytona_double: Double, person: Person, tmp_path: Path
 ) -> None:
     """The attempt fails after its time, with Daytona's message and without the key."""
-    told = "Total memory limit exceeded. Maximum allowed: 10GiB."
-    daytona_double.fail("POST", "/api/sandbox$", times=10_000, error=ApiError(400, f"{told} Bearer {KEY}"))
+    message = "Total memory limit exceeded. Maximum allowed: 10GiB."
+    daytona_double.fail("POST", "/api/sandbox$", times=10_000, error=ApiError(400, f"{message} Bearer {KEY}"))
     with Spawner(herd, daytona_double, tmp_path, spawn_timeout=4):
         view = await person.ended(await person.submit(["true"]))
         assert view.state == "failed"

@@ -22,7 +22,7 @@ from spawner.runtimes.docker.containers import PREFIX, ContainerOptions
 from spawner.runtimes.docker.provider import DockerProvider
 from tests.drivers.toolchains import interpreter
 from tests.engines.docker import IMAGE
-from tests.engines.docker import DockerProvider as RealEngine
+from tests.engines.docker import Engine as RealEngine
 from tests.integration.runtimes.conftest import WORK
 from tests.integration.spawner.conftest import Person
 from tests.patience import PATIENCE
@@ -65,9 +65,9 @@ async def docker(docker_engine: RealEngine) -> AsyncIterator[Docker]:
 async def image(docker: Docker, mounted: list[Mount]) -> str:
     """The base, with the folder of its toolchains."""
     binds = [f"{one.source}:{one.target}:ro" for one in mounted[:2]]
-    told: dict[str, Any] = {"Image": IMAGE, "Cmd": ["/bin/sh", "-c", CONFIGURED], "HostConfig": {"Binds": binds}}
-    told["HostConfig"]["NetworkMode"] = "none"
-    container = await docker.containers.create(told)
+    options: dict[str, Any] = {"Image": IMAGE, "Cmd": ["/bin/sh", "-c", CONFIGURED], "HostConfig": {"Binds": binds}}
+    options["HostConfig"]["NetworkMode"] = "none"
+    container = await docker.containers.create(options)
     try:
         await container.start()
         assert (await container.wait(timeout=PATIENCE))["StatusCode"] == 0
@@ -90,7 +90,7 @@ class Served:
         found: AgentServerView = await self.person.bus.ask(asked, "p1", timeout=PATIENCE)
         return found
 
-    async def said(self, action: str) -> dict[str, Any]:
+    async def event_data(self, action: str) -> dict[str, Any]:
         """What the event says that it has come to; a failure is not waited past."""
 
         def find() -> dict[str, Any] | None:
@@ -98,8 +98,8 @@ class Served:
             assert "agent.server_failed" not in found, found["agent.server_failed"]
             return found.get(f"agent.{action}")
 
-        told: dict[str, Any] = await eventually(find, seconds=SECONDS)
-        return told
+        options: dict[str, Any] = await eventually(find, seconds=SECONDS)
+        return options
 
 
 @pytest.fixture
@@ -125,9 +125,9 @@ async def served(docker: Docker, docker_engine: RealEngine, herd: Broker, tmp_pa
 @pytest.mark.long
 async def test_agent_server_in_a_container_requires_its_key(served: Served, docker: Docker) -> None:
     """At the runtime's address health is public, all else needs the key; commands run in its sandbox."""
-    await served.said("server_ready")
+    await served.event_data("server_ready")
     view = await served.view()
-    assert (view.state, view.url) == ("ready", f"http://127.0.0.1:{(await served.said('server_ready'))['port']}")
+    assert (view.state, view.url) == ("ready", f"http://127.0.0.1:{(await served.event_data('server_ready'))['port']}")
     key = {"X-Session-API-Key": str(view.key)}
     async with aiohttp.ClientSession(base_url=view.url) as http:
         assert (await http.get("/health")).status == 200
@@ -139,8 +139,8 @@ async def test_agent_server_in_a_container_requires_its_key(served: Served, dock
         shown = await docker.containers.container(PREFIX + served.sandbox).show()
         assert str(view.key) not in str(shown)
         await served.person.command(TerminateSandbox(sandbox=served.sandbox, reason="seen enough"), served.sandbox)
-        await served.said("server_stopped")
-        await served.person.hears(served.sandbox, "sandbox.terminated")
+        await served.event_data("server_stopped")
+        await served.person.receives(served.sandbox, "sandbox.terminated")
         with pytest.raises(aiohttp.ClientConnectionError):
             await http.get("/health")
 

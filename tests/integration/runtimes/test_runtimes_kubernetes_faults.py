@@ -109,8 +109,8 @@ async def test_failed_step_or_lost_reply_is_retried(
     breaks(cluster, Fault(*step, error, after=after, times=2))
     box = await pods.make("echo life >> lives; exec sleep 100")
     assert (box.alive, box.runs, len(left(cluster))) == (True, 1, 1)
-    said = await pods.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives")
-    assert said.out == b"life\n"
+    error_text = await pods.sh(box, "until [ -s lives ]; do sleep 0.05; done; cat lives")
+    assert error_text.out == b"life\n"
 
 
 async def test_abandoned_creation_is_continued_by_another_spawner(cluster: Cluster, pods: Boxes) -> None:
@@ -141,15 +141,15 @@ async def test_unschedulable_pod_is_given_up_in_time(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "at_once"),
+    ("error_text", "at_once"),
     [
         ("failed to authorize: failed to fetch anonymous token: 401 Unauthorized", True),
         ("dial tcp 10.0.0.1:443: i/o timeout", False),
     ],
 )
-async def test_unpullable_image_is_reported(cluster: Cluster, said: str, at_once: bool) -> None:
+async def test_unpullable_image_is_reported(cluster: Cluster, error_text: str, at_once: bool) -> None:
     """The error comes at once where no retry would help; else after the time that a pod may wait."""
-    cluster.now(lambda: setattr(cluster.kubelet, "pull_error", said))
+    cluster.now(lambda: setattr(cluster.kubelet, "pull_error", error_text))
     async with made(cluster, pending=60 if at_once else 5) as boxes:
         caught = await refused(boxes)
     assert caught.fault is ProviderFault.REFUSED
@@ -197,12 +197,12 @@ async def test_pod_of_a_lost_node_is_reported(cluster: Cluster, pods: Boxes) -> 
 
 async def test_externally_removed_pod_is_reported(cluster: Cluster, pods: Boxes) -> None:
     """The changes name it; it is gone, and is not found."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         box = await pods.make()
-        await until(lambda: box.name in heard)
-        heard.clear()
+        await until(lambda: box.name in received)
+        received.clear()
         await cluster.later(cluster.kubelet.delete(pod_of(cluster, box.name), 0))
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
     assert await pods.provider.get(box.name) is None
 
 
@@ -210,9 +210,9 @@ async def test_externally_removed_pod_is_reported(cluster: Cluster, pods: Boxes)
 async def test_changes_continue_after_any_failure_of_the_watch(cluster: Cluster, pods: Boxes, how: str) -> None:
     """Changes during the failure are reported, also where the server no longer has them one by one."""
     box = await pods.make("until test -e end; do sleep 0.05; done; exit 3")
-    async with listening(pods) as heard:
-        await until(lambda: box.name in heard)
-        heard.clear()
+    async with listening(pods) as received:
+        await until(lambda: box.name in received)
+        received.clear()
         if how == "the history is lost":
             cluster.now(cluster.store.forget)
         else:
@@ -220,7 +220,7 @@ async def test_changes_continue_after_any_failure_of_the_watch(cluster: Cluster,
         if how == "the server is out of order":  # it answers 410 at once, instead of with an event
             breaks(cluster, Fault("GET", PODS, ApiError(410, "Expired", "too old resource version: 1 (2)"), times=1))
         await pods.sh(box, "touch end")
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
     found = await pods.until(box, lambda one: one is not None and one.end is not None)
     assert found is not None
     assert found.end is not None

@@ -106,9 +106,9 @@ async def settled(cluster: Cluster, pods: Boxes, name: str) -> None:
 
 async def test_what_was_done_to_a_box_is_read_at_once(cluster: Cluster, pods: Boxes) -> None:
     """Though watches report it a moment later: its end, that it was set aside, its second life, its removal."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         box = await pods.make("trap 'exit 5' TERM; while :; do sleep 0.05; done")
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
         for _ in range(2):
             await settled(cluster, pods, box.name)
             await pods.provider.stop(box.name, 10)
@@ -128,9 +128,9 @@ async def test_what_was_done_to_a_box_is_read_at_once(cluster: Cluster, pods: Bo
 
 async def test_a_box_is_never_missing_only_because_a_watch_is_late(cluster: Cluster, pods: Boxes) -> None:
     """What watches have not reported is asked for: also by a spawner that did not create it."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         first = await pods.make()
-        await until(lambda: first.name in heard)
+        await until(lambda: first.name in received)
         cache: BoxCache = pods.provider._cache  # type: ignore[attr-defined]  # as it is while a watch is late
         cache._pods.items.clear()
         found = await pods.provider.get(first.name)
@@ -140,9 +140,9 @@ async def test_a_box_is_never_missing_only_because_a_watch_is_late(cluster: Clus
 
 async def test_nothing_is_read_from_copies_while_a_watch_is_broken(cluster: Cluster, pods: Boxes) -> None:
     """The cluster is asked as before, though lists are accepted; what happened meanwhile is known at once."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         box = await pods.make()
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
         await settled(cluster, pods, box.name)
         pod = pod_of(cluster, box.name)
         breaks(cluster, Watches("GET", PODS, ApiError(403, "Forbidden", "no longer allowed"), times=10_000))
@@ -159,9 +159,9 @@ async def test_nothing_is_read_from_copies_while_a_watch_is_broken(cluster: Clus
 
 async def test_nothing_is_read_from_copies_until_a_new_watch_works(cluster: Cluster, pods: Boxes) -> None:
     """One that was taken and is silent says nothing of the copies; its first message does, without a new list."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         box = await pods.make()
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
         await settled(cluster, pods, box.name)
         lists = listed(cluster)
         cluster.now(cluster.api.telling.clear)
@@ -189,9 +189,9 @@ async def listed_again(cluster: Cluster) -> None:
 
 async def test_many_boxes_without_copies_are_read_by_one_list(cluster: Cluster, pods: Boxes) -> None:
     """Of each kind of object; after that, those that have not changed since have copies again."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         box = await pods.make()
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
         await settled(cluster, pods, box.name)
         cache: BoxCache = pods.provider._cache  # type: ignore[attr-defined]  # as after that many writes
         cache._written |= dict.fromkeys([box.name, *(f"removed-{number}" for number in range(17))], 0)

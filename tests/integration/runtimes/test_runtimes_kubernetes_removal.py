@@ -116,7 +116,7 @@ async def test_a_removal_is_not_attributed_to_the_cluster(cluster: Cluster, pods
     """Neither ours nor a user's: who reads the box meanwhile reads that it was deleted."""
     box = await pods.make(WAITS)
     change(cluster, box.name, HELD)
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         removing = pods.removing(box.name)
         await until(lambda: pod_of(cluster, box.name)["metadata"].get("deletionGracePeriodSeconds") == 0)
         found = await pods.until(box, lambda one: one is not None and one.state is BoxState.FAILED)
@@ -125,4 +125,4 @@ async def test_a_removal_is_not_attributed_to_the_cluster(cluster: Cluster, pods
         assert "by its cluster" not in found.problem
         change(cluster, box.name, RELEASED)
         await removing
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)

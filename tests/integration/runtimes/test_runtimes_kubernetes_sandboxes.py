@@ -126,10 +126,10 @@ async def test_a_whole_task_in_a_sandbox(herd: Broker, tmp_path: Path) -> None:
             view = await person.ended(task)
             assert (view.state, view.error) == ("completed", None)
             assert view.sandbox is not None
-            await person.hears(view.sandbox, "sandbox.terminated")
+            await person.receives(view.sandbox, "sandbox.terminated")
             await eventually(lambda: _gone(cluster))
         assert "sandboxes" in made_as
-        assert person.said(view.sandbox, "agent.file_edited")["file_path"] == "made.txt"
+        assert person.event_data(view.sandbox, "agent.file_edited")["file_path"] == "made.txt"
 
 
 async def _gone(cluster: Cluster) -> bool:

@@ -32,9 +32,9 @@ def asked(cluster: Cluster, what: str) -> list[str]:
 
 async def test_idle_watch_sends_no_further_requests(cluster: Cluster, pods: Boxes) -> None:
     """There is one list and one watch, however long it takes."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         box = await pods.make()
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
         marks = cluster.api.marks
         await until(lambda: cluster.api.marks >= marks + 2)
         assert (len(asked(cluster, "lists")), len(asked(cluster, "watches"))) == (1, 1)
@@ -42,23 +42,23 @@ async def test_idle_watch_sends_no_further_requests(cluster: Cluster, pods: Boxe
 
 async def test_change_during_a_cut_watch_is_reported(cluster: Cluster, pods: Boxes) -> None:
     """The next watch continues from the last version, also for the end of a pod that no list has."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         box = await pods.make()
-        await until(lambda: box.name in heard)
-        heard.clear()
+        await until(lambda: box.name in received)
+        received.clear()
         pod = pod_of(cluster, box.name)
         cluster.now(cluster.api.cut)
         await cluster.later(cluster.kubelet.delete(pod, 0))
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
         assert len(asked(cluster, "lists")) == 1
     assert await pods.provider.get(box.name) is None
 
 
 async def test_watch_resumes_from_its_last_bookmark(cluster: Cluster, pods: Boxes) -> None:
     """The server has forgotten older versions, and no new list is needed."""
-    async with listening(pods) as heard:
+    async with listening(pods) as received:
         box = await pods.make()
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
         cluster.now(lambda: cluster.store.create("networkpolicies", "sandherd", {"metadata": {"name": "other"}}))
         marks, version = cluster.api.marks, cluster.now(lambda: cluster.store.version)
         await until(lambda: cluster.api.marks >= marks + 2)
@@ -70,7 +70,7 @@ async def test_watch_resumes_from_its_last_bookmark(cluster: Cluster, pods: Boxe
         cluster.now(lost)
         await until(lambda: len(asked(cluster, "watches")) == 2)
         assert f"resourceVersion={version}" in asked(cluster, "watches")[-1]
-        heard.clear()
+        received.clear()
         await pods.provider.remove(box.name)
-        await until(lambda: box.name in heard)
+        await until(lambda: box.name in received)
         assert len(asked(cluster, "lists")) == 1

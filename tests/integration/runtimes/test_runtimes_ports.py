@@ -75,7 +75,7 @@ async def test_daytona_token_is_another_after_each_start(clouds: Boxes, daytona_
     assert not [token for token in daytona_double.tokens if token in asked]
 
 
-async def _told(boxes: Boxes, box: Box) -> list[int]:
+async def _ports_in(boxes: Boxes, box: Box) -> list[int]:
     """The ports that the program of a box has in its variables; none while it has not begun."""
     ran = await boxes.sh(
         box, "tr '\\0' '\\n' < /proc/$(cat /sandherd/run/pid)/environ | sed -n 's/^SANDHERD_PORTS=//p'"
@@ -88,13 +88,13 @@ async def test_declared_ports_of_a_runtime_are_reachable(runtimes: Boxes, remote
     assert isinstance(runtimes.provider, RemoteProvider)
     box = await runtimes.make()
     ports = sorted(remote_double.of(box.name).machine.work_ports)
-    assert await eventually(lambda: _told(runtimes, box)) == ports
+    assert await eventually(lambda: _ports_in(runtimes, box)) == ports
     with pytest.raises(ProviderError, match=f"exposes {ports[0]}, {ports[1]}") as caught:
         await runtimes.provider.address(box.name, 60_000)
     assert caught.value.fault is ProviderFault.REFUSED
     await runtimes.provider.stop(box.name, 1)
     await runtimes.provider.start(box.name)
-    assert await eventually(lambda: _told(runtimes, box)) == ports
+    assert await eventually(lambda: _ports_in(runtimes, box)) == ports
     await _serve(runtimes, box, ports[1])
     address = await runtimes.provider.address(box.name, ports[1])
     assert await eventually(lambda: _answers(address))
@@ -109,7 +109,7 @@ async def test_runtime_api_without_ports_uses_the_defaults(runtimes: Boxes, remo
     assert isinstance(runtimes.provider, RemoteProvider)
     remote_double.tells_hosts = False
     box = await runtimes.make()
-    assert await eventually(lambda: _told(runtimes, box)) == [12_000, 12_001]
+    assert await eventually(lambda: _ports_in(runtimes, box)) == [12_000, 12_001]
     address = await runtimes.provider.address(box.name, 12_001)
     assert address.url.startswith("http://work-2-127.0.0.1:")
 

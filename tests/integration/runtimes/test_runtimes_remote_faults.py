@@ -238,8 +238,8 @@ async def test_runtime_paused_by_its_provider_restarts_from_its_files(at: Boxes,
     assert "paused" in found.end.reason
     await at.provider.start(box.name)
     await at.provider.write_files(box.name, [File(f"{STATE}/late", b"x")])
-    said = await at.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 2 ]; do sleep 0.05; done; cat {WORK}/lives")
-    assert said.out == b"life\nlife\n"
+    result = await at.sh(box, f"until [ $(wc -l < {WORK}/lives) -ge 2 ]; do sleep 0.05; done; cat {WORK}/lives")
+    assert result.out == b"life\nlife\n"
     assert len(remote_double.keys) == 2
 
 

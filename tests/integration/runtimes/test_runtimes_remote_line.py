@@ -67,14 +67,14 @@ async def test_task_runs_from_submission_to_its_diff(
         view = await person.ended(task)
         assert view.state == "completed", [event["data"] for event in person.events]
         await person.eventually(lambda: remote_double.living() == [])
-        await person.hears(str(view.sandbox), "sandbox.terminated")
+        await person.receives(str(view.sandbox), "sandbox.terminated")
     edited = [event["data"] for event in person.unique() if event["type"] == "agent.file_edited"]
     assert any("-two\n+TWO\n" in (data.get("full_diff") or "") for data in edited)
     person.check_sequences()
-    said = capfd.readouterr()
-    assert "remote runtime enabled" in said.out + said.err
+    captured = capfd.readouterr()
+    assert "remote runtime enabled" in captured.out + captured.err
     assert remote_double.keys
-    says_no_key(remote_double, said.out, said.err, json.dumps(person.events), seen, *_files(tmp_path))
+    says_no_key(remote_double, captured.out, captured.err, json.dumps(person.events), seen, *_files(tmp_path))
 
 
 async def test_missing_capacity_fails_the_attempt_and_leaves_nothing(
@@ -89,8 +89,8 @@ async def test_missing_capacity_fails_the_attempt_and_leaves_nothing(
         await person.eventually(lambda: "sandbox.failed" in {event["type"] for event in person.events})
     (failed,) = [event["data"] for event in person.unique() if event["type"] == "sandbox.failed"]
     assert failed["error_type"] == "runtime_quota"
-    said = capfd.readouterr()
-    says_no_key(remote_double, said.out, said.err, json.dumps(person.events), *_files(tmp_path))
+    captured = capfd.readouterr()
+    says_no_key(remote_double, captured.out, captured.err, json.dumps(person.events), *_files(tmp_path))
     assert remote_double.living() == []
 
 

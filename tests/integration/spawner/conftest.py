@@ -132,7 +132,7 @@ class Person:
         self.eventually = eventually
         self.home = home
         self.events: list[dict[str, Any]] = []
-        self._said = 0
+        self._published = 0
         self._wait = 1.0
 
     async def _try(self, request: Any) -> Any:
@@ -151,16 +151,16 @@ class Person:
         return found
 
     async def listen(self) -> None:
-        async def hear(msg: Msg) -> None:
+        async def receive(msg: Msg) -> None:
             self.events.append(json.loads(msg.data))
 
-        await self.bus.client.subscribe(f"sandherd.v1.event.{self.project}.>", cb=hear)
+        await self.bus.client.subscribe(f"sandherd.v1.event.{self.project}.>", cb=receive)
         await self.bus.flush(timeout=PATIENCE)
 
     async def command(self, data: Command, entity: str) -> Envelope[Any]:
-        self._said += 1
+        self._published += 1
         command = wrap(
-            data, data.type, source="/sandherd/client/test", sequence=self._said, project=self.project, subject=entity,
+            data, data.type, source="/sandherd/client/test", sequence=self._published, project=self.project, subject=entity,
             time=datetime.now(UTC),
         )  # fmt: skip
         await self.bus.publish_command(command)
@@ -206,7 +206,7 @@ class Person:
         command = Exec(sandbox=sandbox, exec=new_name("exc"), command=["touch", name])
         await self.bus.ask(command, self.project, timeout=PATIENCE)
 
-    def said(self, entity: str, event_type: str) -> dict[str, Any]:
+    def event_data(self, entity: str, event_type: str) -> dict[str, Any]:
         """The data of the first event of a type about it."""
         return next(e["data"] for e in self.events if e["subject"] == entity and e["type"] == event_type)
 
@@ -262,16 +262,16 @@ class Person:
     def types(self, entity: str) -> list[str]:
         return [event["type"] for event in self.events if event["subject"] == entity]
 
-    async def hears(self, entity: str, event_type: str) -> None:
+    async def receives(self, entity: str, event_type: str) -> None:
         await self.eventually(lambda: event_type in self.types(entity))
 
     def check_sequences(self) -> None:
         """Every source counts from 1 without a gap, and no event came twice under another number."""
-        heard: dict[str, dict[int, str]] = defaultdict(dict)
+        received: dict[str, dict[int, str]] = defaultdict(dict)
         for event in self.events:
-            known = heard[event["source"]].setdefault(event["sequence"], event["id"])
+            known = received[event["source"]].setdefault(event["sequence"], event["id"])
             assert known == event["id"], event
-        for source, numbers in heard.items():
+        for source, numbers in received.items():
             assert sorted(numbers) == list(range(1, len(numbers) + 1)), source
 
 

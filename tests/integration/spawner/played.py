@@ -91,10 +91,10 @@ async def play(bus: Bus, request: type[Request[Any]], do: Play, sandbox: str = "
 
     answering: set[asyncio.Task[None]] = set()
 
-    async def hear(message: Msg) -> None:
+    async def receive(message: Msg) -> None:
         task = asyncio.create_task(answer(message))  # one at a time would hold the others back
         answering.add(task)
         task.add_done_callback(answering.discard)
 
-    await bus.client.subscribe(sandbox_request_subject(request.type, "p1", sandbox), cb=hear)
+    await bus.client.subscribe(sandbox_request_subject(request.type, "p1", sandbox), cb=receive)
     await bus.flush(timeout=PATIENCE)

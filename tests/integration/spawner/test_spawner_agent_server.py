@@ -50,15 +50,15 @@ class Served:
             async with asked as answer:
                 return answer.status, await answer.json()
 
-    async def said(self, action: str, start: int = 1) -> dict[str, Any]:
+    async def event_data(self, action: str, start: int = 1) -> dict[str, Any]:
         """The event of this start, once it was published."""
 
         def find() -> dict[str, Any] | None:
             found = (e["data"] for e in self.person.unique() if e["type"] == f"agent.{action}")
             return next((data for data in found if data["start"] == start), None)
 
-        told: dict[str, Any] = await self.person.eventually(find, seconds=SECONDS)
-        return told
+        event: dict[str, Any] = await self.person.eventually(find, seconds=SECONDS)
+        return event
 
     def members(self) -> list[processes.ProcessId]:
         """The living processes of this sandbox, as the host sees them."""
@@ -98,7 +98,7 @@ async def test_agent_server_runs_and_ends_with_its_sandbox(served: Served, herd:
     terminal that it started.
     """
     await served.person.sandbox_is(served.sandbox, "running")
-    await served.said("server_ready")
+    await served.event_data("server_ready")
     key = (await served.ask(with_key=True)).key
     assert key is not None
     await _answers_to_its_key_alone(served, key, herd)
@@ -147,10 +147,10 @@ async def _is_started_again(served: Served, key: str) -> None:
     terminals = [one for one in served.members() if b"tmux" in _line(one.pid)]
     assert terminals
     first.signal(signal.SIGKILL)
-    failed = await served.said("server_failed")
+    failed = await served.event_data("server_failed")
     assert (failed["signal"], failed["restarts_left"]) == (9, 1)
     assert not [one for one in terminals if one.alive()]
-    await served.said("server_ready", start=2)
+    await served.event_data("server_ready", start=2)
     again = await served.ask(with_key=True)
     assert (again.state, again.starts, again.key) == ("ready", 2, key)
     assert (await served.call(again, "/api/conversations/count", key))[0] == 200
@@ -159,7 +159,7 @@ async def _is_started_again(served: Served, key: str) -> None:
 async def _ends_with_its_sandbox(served: Served) -> None:
     person, sandbox, before = served.person, served.sandbox, served.members()
     await person.command(TerminateSandbox(sandbox=sandbox, reason="seen enough"), sandbox)
-    await served.said("server_stopped", start=2)
+    await served.event_data("server_stopped", start=2)
     await person.all_gone()
     assert not [one for one in before if one.alive()]
     kinds = [kind for kind in person.types(sandbox) if kind.startswith("agent.server") or kind == "agent.shutdown"]

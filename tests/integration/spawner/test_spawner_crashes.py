@@ -68,7 +68,7 @@ async def test_tasks_end_correctly_under_repeated_kills(
     assert [view.state for view in views] == ["completed"] * 3 + ["failed"], log_of(tmp_path)[-3000:]
     await person.all_gone()
     for view in views:
-        await person.hears(view.sandbox, "sandbox.terminated")
+        await person.receives(view.sandbox, "sandbox.terminated")
     person.check_sequences()
     assert len([event for event in person.unique() if event["type"] == "sandbox.requested"]) == 4
     assert len([event for event in person.unique() if event["type"] == "agent.started"]) == 4

@@ -124,8 +124,8 @@ async def test_flooding_worker_is_disconnected_and_its_neighbour_is_not(
             ended = await person.ended(task)
             assert (ended.state, ended.error_type) == ("failed", ErrorType.FLOODING), kind
             assert "messages per second" in (ended.error or "")
-            await person.hears(sandbox, "sandbox.stopping")
-            assert person.said(sandbox, "sandbox.stopping")["reason"] == "flooding"
+            await person.receives(sandbox, "sandbox.stopping")
+            assert person.event_data(sandbox, "sandbox.stopping")["reason"] == "flooding"
             assert await refused(herd, sandbox)
             assert (await person.task(neighbour)).state == "running"
 
@@ -193,8 +193,8 @@ async def test_excess_connections_of_a_client_revoke_its_credential(herd: Broker
                 await asyncio.sleep(0.02)
         for client in crowd:
             await closed(client)
-        await person.hears("crowd", "credential.revoked")
-        found = person.said("crowd", "credential.revoked")
+        await person.receives("crowd", "credential.revoked")
+        found = person.event_data("crowd", "credential.revoked")
         assert (found["public_key"], found["role"], found["limit"]) == (public_key_of(path), "client", 4)
         with pytest.raises((nats.errors.Error, OSError)):
             await client_of(herd, path)

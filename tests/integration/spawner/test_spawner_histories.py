@@ -189,13 +189,13 @@ class Histories(RuleBasedStateMachine):
         if one:
             self.run(self.world.deliver(self.world.waiting[number % len(self.world.waiting)], one, fate))
 
-    @precondition(lambda self: self.world.heard)
+    @precondition(lambda self: self.world.received)
     @rule(number=which, spawner=which, again=st.booleans(), fate=few)
-    def hear(self, number: int, spawner: int, again: bool, fate: Fate | None) -> None:
-        events = self.world.heard if again or not self.world.waiting_events else self.world.waiting_events
+    def receive(self, number: int, spawner: int, again: bool, fate: Fate | None) -> None:
+        events = self.world.received if again or not self.world.waiting_events else self.world.waiting_events
         one = self.world.spawner(spawner)
         if one:
-            self.run(self.world.hear(events[number % len(events)], one, fate))
+            self.run(self.world.receive(events[number % len(events)], one, fate))
 
     @rule(spawner=which, fate=few)
     def tick(self, spawner: int, fate: Fate | None) -> None:
@@ -251,11 +251,11 @@ class Histories(RuleBasedStateMachine):
         if joining and one:
             self.run(self.world.join(joining[number % len(joining)], one, fate))
 
-    @rule(number=which, outcome=st.sampled_from(OUTCOMES), said=st.booleans())
-    def agent_ends(self, number: int, outcome: Any, said: bool) -> None:
+    @rule(number=which, outcome=st.sampled_from(OUTCOMES), published=st.booleans())
+    def agent_ends(self, number: int, outcome: Any, published: bool) -> None:
         at_work = [box for _, box in self.world.boxes() if box.runs_agent]
         if at_work:
-            self.world.workers.agent_ends(at_work[number % len(at_work)], outcome, said=said)
+            self.world.workers.agent_ends(at_work[number % len(at_work)], outcome, published=published)
 
     @rule(number=which, code=st.sampled_from([137, 137, 0, 1, 2, None]))
     def worker_dies(self, number: int, code: int | None) -> None:

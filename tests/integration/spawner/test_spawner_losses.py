@@ -61,8 +61,8 @@ async def test_killed_worker_fails_its_task(spawner: Make, person: Any) -> None:
         assert ended.state == "failed"
         assert ended.error_type in {"worker_lost", "signal"}
         await person.all_gone()
-        await person.hears(view.sandbox, "agent.shutdown")
-        await person.hears(view.sandbox, "sandbox.terminated")
+        await person.receives(view.sandbox, "agent.shutdown")
+        await person.receives(view.sandbox, "sandbox.terminated")
     assert person.types(view.sandbox).count("agent.failed") == 1
     person.check_sequences()
 
@@ -78,11 +78,11 @@ async def test_sandbox_survives_its_spawner(spawner: Make, person: Any) -> None:
     assert worker
     assert worker.alive()
     (place.work / "go").touch()
-    await person.hears(view.sandbox, "agent.completed")
+    await person.receives(view.sandbox, "agent.completed")
     async with spawner().running():
         assert (await person.ended(task)).state == "completed"
         await person.all_gone()
-        await person.hears(view.sandbox, "sandbox.terminated")
+        await person.receives(view.sandbox, "sandbox.terminated")
     assert person.types(view.sandbox).count("agent.started") == 1
     person.check_sequences()
 
@@ -203,7 +203,7 @@ async def test_orphan_is_reported_and_removed(spawner: Make, person: Any) -> Non
     place.make()
     place.label.write_text("p1")
     async with spawner(orphan_grace=0.5).running():
-        await person.hears("sbx-orphan", "sandbox.orphan_removed")
+        await person.receives("sbx-orphan", "sandbox.orphan_removed")
         assert not place.exists()
     assert person.types("sbx-orphan") == ["sandbox.orphan_found", "sandbox.orphan_removed"]
     person.check_sequences()
@@ -237,7 +237,7 @@ async def test_unpublished_events_are_published_after_a_repair(
         task = await person.submit(SLEEPER)
         view = await person.reaches(task, "running")
         os.kill(worker_of(person.home, view.sandbox), signal.SIGKILL)
-        await person.hears(view.sandbox, "sandbox.terminated")
+        await person.receives(view.sandbox, "sandbox.terminated")
 
         async def counted() -> bool:
             return service.registry.get_sample_value("sandherd_sandboxes_kept") == 1
@@ -251,7 +251,7 @@ async def test_unpublished_events_are_published_after_a_repair(
         await person.all_gone()
     assert "agent.shutdown" not in person.types(view.sandbox)
     async with spawner().running():
-        await person.hears(view.sandbox, "agent.shutdown")
+        await person.receives(view.sandbox, "agent.shutdown")
         await person.eventually(lambda: not list((person.home / "kept").iterdir()))
         await person.all_gone()
     assert person.types(view.sandbox).count("sandbox.terminated") == 1

@@ -96,12 +96,12 @@ async def test_unknown_secret_is_refused(
         assert status == 1
         assert "there is no secret k in project p1; store it with `sandherd secrets set k`" in err
         task = await person.submit(["true"], secrets={"TOKEN": "k"})
-        await person.hears(task, "task.rejected")
+        await person.receives(task, "task.rejected")
         sandbox = await person.create(secrets={"TOKEN": "k"})
-        await person.hears(sandbox, "sandbox.refused")
-        for said in (person.said(task, "task.rejected"), person.said(sandbox, "sandbox.refused")):
-            assert said["field"] == "spec.secrets"
-            assert "sandherd secrets set k" in said["reason"]
+        await person.receives(sandbox, "sandbox.refused")
+        for refusal in (person.event_data(task, "task.rejected"), person.event_data(sandbox, "sandbox.refused")):
+            assert refusal["field"] == "spec.secrets"
+            assert "sandherd secrets set k" in refusal["reason"]
         assert (await sandherd("secrets", "delete", "k"))[0] == 1
 
 

@@ -30,7 +30,7 @@ NONSENSE: dict[str, Any] = {
     "an artifact without an end": READ | {"artifact": {"artifact": "../x", "size": 10**18}},
     "a done that is none": READ | {"done": "perhaps"},
 }
-DOCUMENTS = {name: json.dumps({"ok": said}).encode() for name, said in NONSENSE.items()} | {
+DOCUMENTS = {name: json.dumps({"ok": reply}).encode() for name, reply in NONSENSE.items()} | {
     "no JSON": b"\xff\xfe",
     "a number of 400 digits": b'{"ok": {"path": "x", "kind": "file", "size": 1' + b"0" * 400 + b"}}",
     "10,000 levels": b'{"ok": ' + b"[" * 10_000 + b"]" * 10_000 + b"}",
@@ -44,8 +44,8 @@ async def test_name_invalid_in_a_credential_is_refused(herd: Broker, person: Any
         async with compose(herd.settings(Principal.SPAWNER, home=person.home)).running():
             for name in ("sbx-x-join", "sbx-join", "x"):
                 await person.command(CreateSandbox(sandbox=name), name)
-                await person.hears(name, "sandbox.refused")
-                assert "does not end with '-join'" in person.said(name, "sandbox.refused")["reason"]
+                await person.receives(name, "sandbox.refused")
+                assert "does not end with '-join'" in person.event_data(name, "sandbox.refused")["reason"]
             assert not [one for one in person.events if one["type"] == "sandbox.requested"]
     assert [line["event"] for line in logged if line["event"] == "service running"]
     assert [line for line in logged if line["log_level"] == "error" or line.get("exc_info")] == []

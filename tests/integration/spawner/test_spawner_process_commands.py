@@ -106,9 +106,9 @@ async def test_entered_command_is_isolated_like_the_agent(open_process: Open, pl
     worker = await runtime.ending.wait_for_worker(runtime.layout.directory(UNIT))
     assert mine.out.decode().split() == [str(Path("/proc", str(worker.pid), "ns", name).readlink()) for name in names]
     prying = "readlink /proc/$PPID/exe /proc/$PPID/fd/*; cat /proc/$PPID/maps"
-    said = await sh(runtime, f"ulimit -n; ulimit -c; id -u; ls -d /root/* /home/* 2>/dev/null; {prying}")
-    assert said.out == b"321\n0\n1000\n"
-    assert b"Permission denied" in said.err
+    result = await sh(runtime, f"ulimit -n; ulimit -c; id -u; ls -d /root/* /home/* 2>/dev/null; {prying}")
+    assert result.out == b"321\n0\n1000\n"
+    assert b"Permission denied" in result.err
     rights = (await sh(runtime, "grep -E 'CapEff|CapPrm|CapBnd|NoNewPrivs' /proc/self/status")).out.split()
     assert rights[1::2] == [b"0" * 16] * 3 + [b"1"]
 

@@ -239,7 +239,7 @@ async def test_each_due_time_starts_one_task_whenever_the_spawner_is_killed(
         views = [await person.ended(name) for name in names]
         assert [view.state for view in views] == ["completed"] * len(names), (tmp_path / "log").read_text()[-3000:]
         for name in names:
-            await person.hears(name, "task.completed")
+            await person.receives(name, "task.completed")
         runs = (await decided(person, alice, "often", expected[-1])).runs
         assert {run.outcome for run in runs} == {"started"}
         await person.all_gone()

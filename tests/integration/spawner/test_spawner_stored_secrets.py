@@ -119,8 +119,8 @@ async def test_failed_task_is_retried_with_its_secrets_until_they_expire(
 
         await person.eventually(expired)
         await person.command(RetryTask(task=task), task)
-        await person.hears(task, "task.refused")
-        assert person.said(task, "task.refused")["field"] == "spec.secret_env"
+        await person.receives(task, "task.refused")
+        assert person.event_data(task, "task.refused")["field"] == "spec.secret_env"
         await forgotten(person, herd, thief)
 
 
@@ -130,10 +130,10 @@ async def test_rejected_and_dead_commands_leave_no_value(
     """A refused task, one with the name of another, and an invalid document are tested."""
     async with at_work(spawner):
         rejected = await person.submit(["true"], runtime="no-such-runtime", **SECRET)
-        await person.hears(rejected, "task.rejected")
+        await person.receives(rejected, "task.rejected")
         taken = await person.submit(["true"])
         await person.submit(["false"], task=taken, **SECRET)
-        await person.hears(taken, "task.refused")
+        await person.receives(taken, "task.refused")
         await dead_commands(person.bus)
         async with herd.bus(Principal.SPAWNER) as bus:
 
@@ -163,7 +163,7 @@ async def test_unerased_key_is_erased_later(spawner: Make, person: Any, herd: Br
     """The broker is killed while tasks end, and restarted: no key is left over."""
     async with at_work(spawner):
         tasks = [await person.submit(["/bin/sh", "-c", "sleep 0.5"], **SECRET) for _ in range(4)]
-        await person.hears(tasks[0], "task.running")
+        await person.receives(tasks[0], "task.running")
         await herd.kill()
         await herd.restart()
         for task in tasks:
@@ -245,8 +245,8 @@ async def test_secrets_sealed_for_another_herd_are_refused(spawner: Make, person
         for number, (values, key) in enumerate((({"TOKEN": CANARY}, other), ({"PATH": CANARY}, own), ({}, own))):
             spec = {"env": {"TOKEN": ""}, "secret_env": frozenset({"TOKEN"}), "sealed": seal(values, key)}
             task = await person.submit(["true"], task=f"sealed-{number}", **spec)
-            await person.hears(task, "task.rejected")
-            assert person.said(task, "task.rejected")["field"] == "spec.sealed"
+            await person.receives(task, "task.rejected")
+            assert person.event_data(task, "task.rejected")["field"] == "spec.sealed"
 
 
 @pytest.mark.parametrize("with_secrets", [False, True])
@@ -275,8 +275,8 @@ async def test_backup_has_no_secrets_unless_requested(
                 again = Person(bus, person.eventually, tmp_path / "other")
                 await again.listen()
                 await again.command(RetryTask(task=task), task)
-                await again.hears(task, "task.refused")
-                assert again.said(task, "task.refused")["field"] == "spec.secret_env"
+                await again.receives(task, "task.refused")
+                assert again.event_data(task, "task.refused")["field"] == "spec.secret_env"
                 (left,) = (await bus.ask(ListSecrets(), "p1")).secrets
                 assert (left.name, left.readable) == ("k", False)
                 needy = await again.submit(["true"], secrets={"TOKEN": "k"})

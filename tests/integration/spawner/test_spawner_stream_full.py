@@ -64,7 +64,7 @@ async def test_task_submitted_into_a_full_stream_is_done_later(small: Broker, sp
         assert person.types(task) == []
         await give_room(small)
         assert (await person.ended(task)).state == "completed"
-        await person.hears(task, "task.completed")
+        await person.receives(task, "task.completed")
         assert person.types(task)[0] == "task.submitted"
         person.check_sequences()
 
@@ -79,7 +79,7 @@ async def test_spawner_that_dies_at_a_full_stream_publishes_later(small: Broker,
         await give_room(small)
         async with spawner().running():
             assert (await person.ended(task)).state == "completed"
-            await person.hears(task, "task.completed")
+            await person.receives(task, "task.completed")
             person.check_sequences()
 
 
@@ -89,7 +89,7 @@ async def test_events_of_a_worker_wait_in_its_spool(small: Broker, spawner: Spaw
     async with small.bus(Principal.WORKER, project="p1", sandbox="sbx-mad") as flooder, spawner().running():
         task = await person.submit(["sh", "-c", waits])
         sandbox = (await person.reaches(task, "running")).sandbox
-        await person.hears(sandbox, "agent.tool_use")
+        await person.receives(sandbox, "agent.tool_use")
         await fill_up(flooder)
         place = person.home / "sandboxes" / sandbox
         (place / "work" / "go").touch()
@@ -97,8 +97,8 @@ async def test_events_of_a_worker_wait_in_its_spool(small: Broker, spawner: Spaw
         assert "agent.completed" not in person.types(sandbox)
         await give_room(small)
         assert (await person.ended(task)).state == "completed"
-        await person.hears(sandbox, "agent.completed")
-        await person.hears(task, "task.completed")
+        await person.receives(sandbox, "agent.completed")
+        await person.receives(task, "task.completed")
         person.check_sequences()
 
 
@@ -112,11 +112,11 @@ async def test_sandbox_is_ended_while_the_stream_is_full(small: Broker, spawner:
         sandbox = (await person.reaches(task, "running")).sandbox
         written = person.home / "sandboxes" / sandbox / "work" / "pid"
         agent = Path("/proc", (await person.eventually(lambda: written.exists() and written.read_text())).strip())
-        await person.hears(sandbox, "sandbox.running")
+        await person.receives(sandbox, "sandbox.running")
         await fill_up(flooder)
         await person.command(TerminateSandbox(sandbox=sandbox, reason="enough"), sandbox)
         await person.eventually(lambda: not agent.exists())
         assert "sandbox.stopping" not in person.types(sandbox)
         await give_room(small)
-        await person.hears(sandbox, "sandbox.terminated")
+        await person.receives(sandbox, "sandbox.terminated")
         person.check_sequences()

@@ -170,8 +170,8 @@ def test_session_keyring_of_the_spawner_is_not_inherited(tmp_path: Path) -> None
         f"{look}"
         f"os.execv(sys.executable, [sys.executable, '-I', '-S', {launcher.__file__!r}, {str(path)!r}])"
     )
-    said = subprocess.run([sys.executable, "-I", "-c", begin], capture_output=True, text=True, check=True)
-    assert said.stdout.split() == ["True", "False"], said.stderr
+    result = subprocess.run([sys.executable, "-I", "-c", begin], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["True", "False"], result.stderr
 
 
 TOOLS = {
@@ -212,8 +212,8 @@ done = subprocess.run(['sh', '-c', {TOOLS[tool]!r}], capture_output=True, text=T
 print(json.dumps([done.returncode, done.stdout + done.stderr]))
 """
     plan = plan_for("sbx-tools", memory_mb=1024)
-    code, said = await attack(eventually, await open_process(WORKER), plan, script)
-    assert code == 0, said
+    code, result = await attack(eventually, await open_process(WORKER), plan, script)
+    assert code == 0, result
 
 
 async def test_python_subprocess_apis_work(open_process: Open, plan_for: PlanFor, eventually: Eventually) -> None:

@@ -40,12 +40,12 @@ def home() -> Iterator[Path]:
 def run(programs: Path, home: Path, script: str) -> "subprocess.CompletedProcess[str]":
     """A line, with the programs of a version."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("SANDHERD_")}
-    told = plain | {"SANDHERD_HOME": str(home), "PATH": f"{programs}:{NEW}:{os.environ['PATH']}"}
+    variables = plain | {"SANDHERD_HOME": str(home), "PATH": f"{programs}:{NEW}:{os.environ['PATH']}"}
     command = ["bash", "-euo", "pipefail", "-c", script]
-    return subprocess.run(command, env=told, cwd=home, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, env=variables, cwd=home, capture_output=True, text=True, check=False, timeout=120)
 
 
-def said(done: "subprocess.CompletedProcess[str]") -> str:
+def checked_output(done: "subprocess.CompletedProcess[str]") -> str:
     """What it printed; it went well."""
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -92,10 +92,10 @@ async def test_herd_of_the_last_release_continues_after_an_upgrade(old: Path, ho
     """After the documented steps keys, streams and history are there, and tasks run."""
     down, install, up, doctor = steps("On this machine")
     assert (down, install) == ("sandherd down", TAKEN_FROM_US)
-    said(await asyncio.to_thread(run, old.parent, home, "sandherd up"))
+    checked_output(await asyncio.to_thread(run, old.parent, home, "sandherd up"))
     before = await say(home, "before")
-    said(await asyncio.to_thread(run, old.parent, home, down))
-    said(await asyncio.to_thread(run, NEW, home, f"{up} && {doctor}"))
+    checked_output(await asyncio.to_thread(run, old.parent, home, down))
+    checked_output(await asyncio.to_thread(run, NEW, home, f"{up} && {doctor}"))
     await probed(home)
     behind = await say(home, "behind")
     await kept(home, before, behind)

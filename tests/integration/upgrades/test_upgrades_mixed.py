@@ -23,7 +23,7 @@ for line in sys.stdin:
     if line.startswith("good night"):
         break
 """
-SAID = {"agent.started", "agent.message", "agent.message_injected", "agent.completed", "agent.shutdown"}
+PUBLISHED = {"agent.started", "agent.message", "agent.message_injected", "agent.completed", "agent.shutdown"}
 NEWER = Path(sandherd.contracts.__file__).parent / "golden/v1/events/agent.server_ready.json"
 
 
@@ -49,20 +49,20 @@ async def look_inside(herd: Herd, sandbox: str) -> None:
     assert b"".join([piece.data async for piece in command.output()]).decode() == AGENT
 
 
-async def settled(herd: Herd, task: str, sandbox: str, heard: Sequence[str]) -> None:
+async def settled(herd: Herd, task: str, sandbox: str, received: Sequence[str]) -> None:
     """It is done, and all of it is stored, once and in order."""
     assert (await herd.wait(task)).state is TaskState.COMPLETED
     following = herd.follow(sandbox=sandbox, patience=QUICK)
-    told = [event async for event in following]
-    assert (told[-1].type, following.is_complete) == ("sandbox.terminated", True)
+    followed = [event async for event in following]
+    assert (followed[-1].type, following.is_complete) == ("sandbox.terminated", True)
     await all_stored(herd)
     stored = [event.envelope async for event in herd.events(task=task, source=f"/sandherd/sandbox/{sandbox}")]
     assert [event["sequence"] for event in stored] == list(range(1, len(stored) + 1))
-    assert {event["type"] for event in stored} >= SAID
+    assert {event["type"] for event in stored} >= PUBLISHED
     audit = await herd.audit(sandbox)
     assert (audit.missing, audit.sources[0].closed) == (0, True)
     text = "".join([chunk.text async for chunk in herd.output(sandbox, follow=True)])
-    assert [line.removeprefix("heard: ") for line in text.splitlines() if line.startswith("heard: ")] == list(heard)
+    assert [line.removeprefix("heard: ") for line in text.splitlines() if line.startswith("heard: ")] == list(received)
     assert task in {view.task for view in (await herd.tasks(past=True)).items}
 
 
@@ -76,12 +76,12 @@ async def whole_task(herd: Herd, task: str) -> None:
 
 async def say_something_newer(site: Site) -> str:
     """An event of a type that the last release has not, as a worker says it; gives its id."""
-    said = json.loads(NEWER.read_text()) | {"project": "default"}
-    said.pop("taskid")
-    subject = event_subject(said["project"], said["subject"], said["type"])
-    async with site.broker.bus(Principal.WORKER, sandbox=said["subject"]) as bus:
-        await bus.publish(subject, json.dumps(said).encode(), msg_id=said["id"])
-    return str(said["id"])
+    newer_event = json.loads(NEWER.read_text()) | {"project": "default"}
+    newer_event.pop("taskid")
+    subject = event_subject(newer_event["project"], newer_event["subject"], newer_event["type"])
+    async with site.broker.bus(Principal.WORKER, sandbox=newer_event["subject"]) as bus:
+        await bus.publish(subject, json.dumps(newer_event).encode(), msg_id=newer_event["id"])
+    return str(newer_event["id"])
 
 
 async def test_workers_and_services_of_either_version_work_together(

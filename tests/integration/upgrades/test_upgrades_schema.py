@@ -47,7 +47,7 @@ async def migrated(url: str, *further: Migration, after: bool) -> list[int]:
 
 
 async def history(old: Path, url: str, events: Sequence[Any]) -> tuple[list[str], dict[str, Any]]:
-    outcomes, answers = await program(old, "history.py", url, "demo", said=events)
+    outcomes, answers = await program(old, "history.py", url, "demo", stdin_events=events)
     return outcomes, answers
 
 

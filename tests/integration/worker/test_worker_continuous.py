@@ -72,8 +72,8 @@ async def test_iterations_continue_until_the_work_is_valid(sandbox: Any) -> None
     )
     ended = await end_of(sandbox)
     assert (ended.validation_passed, ended.stop_reason, ended.turns) == (True, "validation_passed", 2)
-    told = "2:The check of your work failed: it ended with exit status 1."
-    assert told in (shown := await sandbox.output())
+    prompt = "2:The check of your work failed: it ended with exit status 1."
+    assert prompt in (shown := await sandbox.output())
     assert shown.count("lines: 1") == 2
 
 

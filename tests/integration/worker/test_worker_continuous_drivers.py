@@ -37,7 +37,7 @@ def echo(sandbox: Any, tmp_path: Path) -> Echo:
     return make
 
 
-def said(events: list[Any]) -> list[str]:
+def contents(events: list[Any]) -> list[str]:
     return [event.data.content for event in events if event.type == "agent.message"]
 
 
@@ -46,7 +46,7 @@ async def test_further_iteration_is_a_further_turn(echo: Echo) -> None:
     sandbox = echo("say one", "usage 1 2 30", continuous=check("echo say two; test -e again || ! touch again"))
     assert await sandbox.run() == ExitCode.DRAINED
     events = await sandbox.events()
-    assert said(events) == ["one", "two"]
+    assert contents(events) == ["one", "two"]
     turn = ["turn_started", "message", "turn_completed", "iteration_completed"]
     judged = ["tool_use", "tool_result", "tool_completed", "iteration_validated"]
     first = [*turn[:2], "usage", *turn[2:]]
@@ -84,7 +84,7 @@ async def test_failing_agent_is_restarted(echo: Echo) -> None:
     sandbox = echo("say here", "exit 3", continuous=check("true", max_consecutive_errors=2))
     assert await sandbox.run() == ExitCode.DRAINED
     events = await sandbox.events()
-    assert said(events) == ["here", "here"]
+    assert contents(events) == ["here", "here"]
     assert [event.data.turn for event in events if event.type == "agent.turn_started"] == [1, 2]
     failed = [event.data for event in events if event.type == "agent.iteration_failed"]
     assert [(one.error_type, one.error_count) for one in failed] == [("exit_status", 1), ("exit_status", 2)]
@@ -98,7 +98,7 @@ async def test_agent_killed_in_a_later_turn_is_restarted(echo: Echo) -> None:
     assert await sandbox.run() == ExitCode.DRAINED
     (failed,) = [event.data for event in await sandbox.events("iteration_failed")]
     assert (failed.iteration_num, failed.error_type) == (2, "signal")
-    assert said(await sandbox.events()) == ["one", "one"]
+    assert contents(await sandbox.events()) == ["one", "one"]
     assert (await end_of(sandbox)).validation_passed
 
 
@@ -137,12 +137,12 @@ async def test_messages_reach_a_later_turn_and_follow_the_end(echo: Echo, herd: 
         assert (await sandbox.deliver(relay, letter("say after"))).outcome == "acknowledged"
 
     async def after() -> bool:
-        return said(await sandbox.events())[-1] == "after"
+        return contents(await sandbox.events())[-1] == "after"
 
     await eventually(after, "the follow-up")
     sandbox.process.terminate()
     assert await sandbox.ended() == ExitCode.DRAINED
-    assert said(await sandbox.events()) == ["one", "heard you", "stop", "after"]
+    assert contents(await sandbox.events()) == ["one", "heard you", "stop", "after"]
     assert (await end_of(sandbox)).validation_passed
     assert len(await sandbox.events("iteration_validated")) == 2
 

@@ -94,8 +94,8 @@ async def whole(sandbox: Any) -> list[Any]:
     """All events that the broker has, once each, without a gap, with every word of the agent from its first."""
     events = await sandbox.events()
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    said = [event.data.content.split()[0] for event in events if event.type == "agent.message"]
-    assert said == [str(number) for number in range(len(said))]
+    contents = [event.data.content.split()[0] for event in events if event.type == "agent.message"]
+    assert contents == [str(number) for number in range(len(contents))]
     return list(events)
 
 

@@ -150,8 +150,8 @@ async def test_decision_overtakes_a_waiting_message(driven: Driven, relay: Bus) 
     assert (await sandbox.deliver(relay, letter(content, "approval"))).outcome == "acknowledged"
     assert (await waiting).outcome == "acknowledged"
     assert await sandbox.ended() == ExitCode.DRAINED
-    said = [event.data.content for event in await sandbox.events("message")]
-    assert said == ["holds say later", "Bash denied not now", "later"]
+    contents = [event.data.content for event in await sandbox.events("message")]
+    assert contents == ["holds say later", "Bash denied not now", "later"]
 
 
 async def test_approval_is_withdrawn_with_its_turn(driven: Driven, relay: Bus) -> None:
@@ -178,8 +178,8 @@ async def test_approval_is_withdrawn_when_the_agent_dies(driven: Driven) -> None
             if "echo_driver" in process.cmdline():
                 process.kill()
     assert await sandbox.ended() == ExitCode.DRAINED
-    said = kinds(await sandbox.events())
-    assert said.index("approval_requested") < said.index("approval_withdrawn") < said.index("failed")
+    contents = kinds(await sandbox.events())
+    assert contents.index("approval_requested") < contents.index("approval_withdrawn") < contents.index("failed")
 
 
 async def test_approval_survives_a_stopped_worker(driven: Driven) -> None:
@@ -229,8 +229,8 @@ async def test_next_attempt_resumes_the_session(driven: Driven, tmp_path: Path, 
     (sandbox.state / "previous.json").write_text(previous.model_dump_json())
     variables = {"SANDHERD_ATTEMPT": "2", "SANDHERD_PREVIOUS_FILE": str(sandbox.state / "previous.json")}
     assert await sandbox.run(**variables) == ExitCode.DRAINED
-    said = [event.data.content for event in await sandbox.events("message")]
-    assert said == (["resumed session-1: turn 1\n", "two"] if resumed else ["two"])
+    contents = [event.data.content for event in await sandbox.events("message")]
+    assert contents == (["resumed session-1: turn 1\n", "two"] if resumed else ["two"])
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ async def test_attempt_after_a_resumed_one_uses_the_latest_session(
     (sandbox.state / "previous.json").write_text(previous.model_dump_json())
     variables = {"SANDHERD_ATTEMPT": "2", "SANDHERD_PREVIOUS_FILE": str(sandbox.state / "previous.json")}
     assert await sandbox.run(**variables) == ExitCode.DRAINED
-    said = [event.data.content for event in await sandbox.events("message")]
-    assert said == [f"resumed {goes_on_from}", "two"]
+    contents = [event.data.content for event in await sandbox.events("message")]
+    assert contents == [f"resumed {goes_on_from}", "two"]
 
 
 def _another(sandbox: Any, home: Path) -> Any:

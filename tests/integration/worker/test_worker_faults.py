@@ -49,8 +49,8 @@ async def whole(sandbox: Any, count: int) -> list[Any]:
     events = await sandbox.events()
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     assert len({event.id for event in events}) == len(events)
-    said = [event.data.content for event in events if event.type == "agent.message"]
-    assert said == [str(number) for number in range(count)]
+    contents = [event.data.content for event in events if event.type == "agent.message"]
+    assert contents == [str(number) for number in range(count)]
     return list(events)
 
 
@@ -257,8 +257,8 @@ async def test_full_spool_stops_the_agent_with_an_event(sandbox: Any, herd: Any,
     assert await sandbox.ended() == 0, sandbox.log.read_text()[-3000:]
     events = await sandbox.events()
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    said = [event.data.content for event in events if event.type == "agent.message"]
-    assert said == [str(number) for number in range(len(said))]
+    contents = [event.data.content for event in events if event.type == "agent.message"]
+    assert contents == [str(number) for number in range(len(contents))]
     failed, shutdown = events[-2:]
     assert (failed.type, failed.data.error_type, shutdown.data.reason) == ("agent.failed", "internal", "spool")
     assert "limit" in failed.data.error

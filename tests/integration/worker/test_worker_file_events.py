@@ -50,8 +50,8 @@ async def changed_unseen(sandbox: Any, eventually: Any, script: str, files: dict
 async def test_each_kind_of_change_is_reported_once(sandbox: Any, eventually: Any) -> None:
     """Path, kind and added and removed lines are right; ignored files and a new mode are no changes."""
     await changed_unseen(sandbox, eventually, SCRIPT, {**BEFORE, ".gitignore": "*.over\n"})
-    told = await changes(sandbox)
-    assert {path: (one.change_type, one.binary, one.lines_added, one.lines_removed) for path, one in told.items()} == {
+    changed = await changes(sandbox)
+    assert {path: (one.change_type, one.binary, one.lines_added, one.lines_removed) for path, one in changed.items()} == {
         "kept": ("modified", False, 1, 1),
         "sub/elsewhere": ("renamed", False, 0, 0),
         "gone": ("deleted", False, 0, 2),
@@ -62,11 +62,11 @@ async def test_each_kind_of_change_is_reported_once(sandbox: Any, eventually: An
         "huge": ("created", False, 0, 0),
         "link": ("created", False, 1, 0),
     }
-    assert told["sub/elsewhere"].previous_path == "moved"
-    assert "30000000 bytes" in told["huge"].diff_preview
-    assert "root:" not in (told["link"].full_diff or "")
+    assert changed["sub/elsewhere"].previous_path == "moved"
+    assert "30000000 bytes" in changed["huge"].diff_preview
+    assert "root:" not in (changed["link"].full_diff or "")
     completed = await sandbox.event("completed")
-    assert completed.data.files_changed == len(told)
+    assert completed.data.files_changed == len(changed)
 
 
 async def test_diffs_of_a_run_restore_its_work(sandbox: Any, tmp_path: Path, eventually: Any) -> None:

@@ -173,8 +173,8 @@ async def test_previous_work_is_offered_to_the_next_attempt(sandbox: Any, tmp_pa
     sandbox.task("cd $SANDHERD_PREVIOUS_DIR; cat work/src/a.py transcript; ls -A $OLDPWD")
     assert await sandbox.run(**variables) == 0
     assert await sandbox.output() == "code\ntrying\n"
-    told = json.loads((tmp_path / "previous/attempt.json").read_text())
-    assert (told["attempt"], told["error_type"]) == (1, "exit_status")
+    attempt = json.loads((tmp_path / "previous/attempt.json").read_text())
+    assert (attempt["attempt"], attempt["error_type"]) == (1, "exit_status")
     assert not (tmp_path / "previous" / "work" / "build").exists()
     assert await sandbox.events("error", "file_edited") == []
 

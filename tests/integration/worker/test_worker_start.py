@@ -94,9 +94,9 @@ async def test_sandbox_without_a_task_lives_until_it_is_ended(sandbox: Any) -> N
     assert (await sandbox.exec("/bin/cat", "a/b.txt")).output[0].data == b"hi\n"
     sandbox.signal(signal.SIGTERM)
     assert await sandbox.ended() == 0
-    told = kinds(await sandbox.events())
-    assert set(told) == {"started", "heartbeat", "exec_started", "exec_completed", "shutdown"}
-    assert told[-1] == "shutdown"
+    published = kinds(await sandbox.events())
+    assert set(published) == {"started", "heartbeat", "exec_started", "exec_completed", "shutdown"}
+    assert published[-1] == "shutdown"
     assert (await sandbox.event("shutdown")).data.reason == "stopped"
 
 

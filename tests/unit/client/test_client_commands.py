@@ -344,14 +344,14 @@ def test_unsupervised_stack_is_reported_with_the_remedy(capsys: pytest.CaptureFi
     killed = ProcessRecord(pid=ourselves().pid, mark="another")
     write_record(place, StackRecord(phase=StackPhase.READY, supervisor=killed, processes={"nats": ourselves()}))
     assert status_of(["--home", str(place.path), "status"]) == 1
-    said = capsys.readouterr()
-    assert said.out.startswith("unsupervised ")
-    assert f"`sandherd --home {place.path} up`" in said.err
+    captured = capsys.readouterr()
+    assert captured.out.startswith("unsupervised ")
+    assert f"`sandherd --home {place.path} up`" in captured.err
 
 
 def test_help_states_the_name_of_a_file_in_the_work_tree(capsys: pytest.CaptureFixture[str]) -> None:
     """A relative path keeps its folders; any other becomes its last name."""
     assert status_of(["run", "--help"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "A relative path is the target path" in said
-    assert "of an absolute or `..` path only the file name is" in said
+    captured = " ".join(capsys.readouterr().out.split())
+    assert "A relative path is the target path" in captured
+    assert "of an absolute or `..` path only the file name is" in captured

@@ -156,8 +156,8 @@ def test_missing_settings_file_fails_only_commands_that_read_it(
     home = a_home(tmp_path, config=str(tmp_path / "gone.yaml"))
     assert Context.resolve(home=home, environ={}).nats_url == "nats://stack:1"
     assert status_of(["--home", str(home), "config", "show"]) == 2
-    assert "gone.yaml" in (said := capsys.readouterr().err)
-    assert "--config" in said
+    assert "gone.yaml" in (error := capsys.readouterr().err)
+    assert "--config" in error
 
 
 @pytest.mark.usefixtures("alone")

@@ -44,8 +44,8 @@ def artifact(size: int, chunks: int) -> dict[str, Any]:
     return PIECES | {"size": size, "chunks": chunks, "sha256": DIGEST}
 
 
-def read(**said: Any) -> FileRead:
-    return FileRead.model_validate({"path": "x", "kind": "file", "size": 4, "sha256": DIGEST} | said)
+def read(**fields: Any) -> FileRead:
+    return FileRead.model_validate({"path": "x", "kind": "file", "size": 4, "sha256": DIGEST} | fields)
 
 
 def piece(index: int, after: int) -> ArtifactPiece:
@@ -84,8 +84,8 @@ async def test_endless_download_ends() -> None:
     assert liar.asked < 100
 
 
-def state(**said: Any) -> ExecState:
-    return ExecState.model_validate({"exec": "exc-1", "state": "running"} | said)
+def state(**fields: Any) -> ExecState:
+    return ExecState.model_validate({"exec": "exc-1", "state": "running"} | fields)
 
 
 class Offset(Liar):

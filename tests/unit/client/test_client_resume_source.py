@@ -47,12 +47,12 @@ class History:
         self.view = TaskView(
             project="p1", task="task-1", state=state, harness=harness, sandbox="sbx-2", submitted_at=at, ended_at=ended
         )
-        self.said: list[tuple[str, EventData]] = []
+        self.published: list[tuple[str, EventData]] = []
         self.late: list[tuple[str, EventData]] = []
         """What is stored only once it was looked for."""
 
-    def says(self, entity: str, *said: EventData) -> "History":
-        self.said += [(entity, one) for one in said]
+    def says(self, entity: str, *published_events: EventData) -> "History":
+        self.published += [(entity, one) for one in published_events]
         return self
 
     def attempts(self, *numbers: int) -> "History":
@@ -62,9 +62,9 @@ class History:
         if isinstance(request, ListLiveTasks | ListPastTasks):
             return TaskList(tasks=[self.view])
         assert isinstance(request, ListEvents)
-        found = [one for entity, one in self.said if entity == request.entity and one.type in request.types]
+        found = [one for entity, one in self.published if entity == request.entity and one.type in request.types]
         if self.late and request.entity == "sbx-2":
-            self.said.append(self.late.pop(0))
+            self.published.append(self.late.pop(0))
         return EventList(events=[_stored(number, one) for number, one in reversed(list(enumerate(found, 1)))])
 
 

@@ -29,11 +29,11 @@ def an_event(sequence: int, source: str = WORKER) -> Event:
 
 
 @given(st.lists(st.tuples(st.sampled_from([WORKER, "/sandherd/spawner/sbx-a"]), st.integers(1, 30)), max_size=120))
-def test_each_source_is_shown_in_order_and_once(said: list[tuple[str, int]]) -> None:
+def test_each_source_is_shown_in_order_and_once(received: list[tuple[str, int]]) -> None:
     """In any order, with repetitions, each source is shown as 1, 2, 3 … without a gap."""
     order = Sequencer()
-    shown = [event for source, number in said for event in order.offer(an_event(number, source))]
-    for source in {source for source, _ in said}:
+    shown = [event for source, number in received for event in order.offer(an_event(number, source))]
+    for source in {source for source, _ in received}:
         numbers = [event.sequence for event in shown if event.source == source]
         assert numbers == list(range(1, len(numbers) + 1))
 

@@ -128,8 +128,8 @@ def _command(field: StringField, name: str) -> bytes:
 
 def names_field(problem: Problem, field: StringField) -> bool:
     """Whether the refusal says which field it is about: the steps of its path, in order."""
-    said = iter((problem.field or "").split("."))
-    return all(step in said for step in field.path if step not in {KEY, EACH})
+    parts = iter((problem.field or "").split("."))
+    return all(step in parts for step in field.path if step not in {KEY, EACH})
 
 
 def test_every_string_is_declared_as_a_name_or_not() -> None:

@@ -34,9 +34,9 @@ PIECES: Final = (
 
 def _golden(event_type: str) -> Envelope[EventData]:
     """The golden example of a type."""
-    said = json.loads((GOLDEN / f"{event_type}.json").read_text())
-    subject = event_subject(said["project"], said["subject"], event_type)
-    return read_event(subject, json.dumps(said).encode())
+    golden_document = json.loads((GOLDEN / f"{event_type}.json").read_text())
+    subject = event_subject(golden_document["project"], golden_document["subject"], event_type)
+    return read_event(subject, json.dumps(golden_document).encode())
 
 
 def _subject(event: Envelope[EventData]) -> str:

@@ -72,10 +72,10 @@ def test_arbitrary_subject_is_refused_or_read(subject: str) -> None:
 @given(st.sampled_from(MEMBERS), JSON)
 def test_arbitrary_value_of_a_member_is_refused_or_read(member: str, value: Any) -> None:
     """One member of a valid event is replaced: the result is a row with the document, or a refusal."""
-    said = json.loads(GOOD.to_json())
-    inner = said["data"] if member.startswith("data.") else said
+    event_document = json.loads(GOOD.to_json())
+    inner = event_document["data"] if member.startswith("data.") else event_document
     inner[member.removeprefix("data.")] = value
-    document = json.dumps(said).encode()
+    document = json.dumps(event_document).encode()
     for row in _read(_delivery(document)).rows:
         assert (row[-2].encode(), row[-1]) == (document, len(document))
 

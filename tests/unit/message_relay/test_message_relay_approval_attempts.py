@@ -186,5 +186,5 @@ def test_decision_is_addressed_to_the_current_requester() -> None:
     there = addressed(message, SECOND)
     assert (there.message, there.sandbox, there.sent_at) == ("msg-1", "sbx-2", message.sent_at)
     assert there.expires_at == NOW + LONGEST_WAIT
-    told = ApprovalAnswer.model_validate(json.loads(there.content))
-    assert (told.approval_id, told.granted) == ("a2", True)
+    answer_read = ApprovalAnswer.model_validate(json.loads(there.content))
+    assert (answer_read.approval_id, answer_read.granted) == ("a2", True)

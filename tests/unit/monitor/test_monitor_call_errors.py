@@ -240,14 +240,14 @@ calls = st.lists(
 )
 
 
-@given(told=calls, cut=st.floats(0, 1))
+@given(call_steps=calls, cut=st.floats(0, 1))
 def test_decisions_are_independent_of_batches_and_restarts(
-    new_story: Callable[[], Any], told: Iterable[Any], cut: float
+    new_story: Callable[[], Any], call_steps: Iterable[Any], cut: float
 ) -> None:
     """Folded in one go, and with a snapshot in between: the same parts and patterns."""
     session = Session(new_story())
     session.call("begin", "r")
-    for command, result, outcome, parent, wait, kind in told:
+    for command, result, outcome, parent, wait, kind in call_steps:
         if kind == "edit":
             session.edit(result.encode().hex())
         elif kind == "message":

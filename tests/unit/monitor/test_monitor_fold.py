@@ -99,10 +99,10 @@ kinds: st.SearchStrategy[tuple[str, dict[str, Any]]] = st.one_of(
 stories = st.lists(st.tuples(st.sampled_from(SANDBOXES), st.integers(0, 400), kinds), max_size=60)
 
 
-def events_of(told: list[tuple[str, int, tuple[str, dict[str, Any]]]], make: Story) -> list[ObservedEvent]:
+def events_of(steps: list[tuple[str, int, tuple[str, dict[str, Any]]]], make: Story) -> list[ObservedEvent]:
     """The story as the stream has it: numbered, and with the broker's times, which never go back."""
     at, events = 0, []
-    for sandbox, passed, (kind, fields) in told:
+    for sandbox, passed, (kind, fields) in steps:
         at += passed
         events.append(make.seen(kind, at, sandbox, **fields))
     return events
@@ -116,22 +116,22 @@ def herd_of(events: list[ObservedEvent], herd: Herd | None = None) -> Herd:
     return herd
 
 
-@given(told=stories)
-def test_state_of_a_sandbox_is_independent_of_others(new_story: Callable[[], Story], told: Any) -> None:
+@given(steps=stories)
+def test_state_of_a_sandbox_is_independent_of_others(new_story: Callable[[], Story], steps: Any) -> None:
     """Folded among all, a sandbox's state is that of its own events alone, however they are interleaved."""
-    events = events_of(told, new_story())
+    events = events_of(steps, new_story())
     herd = herd_of(events)
     for sandbox in SANDBOXES:
         alone = herd_of([event for event in events if event.entity == sandbox])
         assert herd.live.get(("p1", sandbox)) == alone.live.get(("p1", sandbox))
 
 
-@given(told=stories, cut=st.floats(0, 1), back=st.floats(0, 1), wait=st.integers(0, 50_000))
+@given(steps=stories, cut=st.floats(0, 1), back=st.floats(0, 1), wait=st.integers(0, 50_000))
 def test_monitor_restarted_anywhere_finds_the_same(
-    new_story: Callable[[], Story], rules: RuleSet, told: Any, cut: float, back: float, wait: int
+    new_story: Callable[[], Story], rules: RuleSet, steps: Any, cut: float, back: float, wait: int
 ) -> None:
     """Restored from a snapshot and given the rest, and some events again: the same states and findings."""
-    events = events_of(told, new_story())
+    events = events_of(steps, new_story())
     at = int(cut * len(events))
     manifest, pieces = pack(herd_of(events[:at]), "1-a")
     restored = herd_of(
@@ -152,10 +152,10 @@ def decisions(herd: Herd, now: datetime, rules: RuleSet) -> dict[Any, Any]:
     }
 
 
-@given(told=stories)
-def test_repeated_event_changes_nothing(new_story: Callable[[], Story], told: Any) -> None:
+@given(steps=stories)
+def test_repeated_event_changes_nothing(new_story: Callable[[], Story], steps: Any) -> None:
     """Each event twice is each event once."""
-    events = events_of(told, new_story())
+    events = events_of(steps, new_story())
     twice = [event for event in events for _ in range(2)]
     assert herd_of(twice).live == herd_of(events).live
 
@@ -220,8 +220,8 @@ def test_incomplete_snapshot_is_not_used(story: Story) -> None:
 
 def test_herd_of_thousands_is_packed_and_restored(story: Story) -> None:
     """Each piece is under the broker's limit for a message."""
-    told = [event for number in range(3000) for event in story.call("1", sandbox=f"sbx-{number}", result=str(number))]
-    herd = herd_of(told)
+    steps = [event for number in range(3000) for event in story.call("1", sandbox=f"sbx-{number}", result=str(number))]
+    herd = herd_of(steps)
     manifest, pieces = pack(herd, "1-b")
     assert all(len(piece) <= 512 * 1024 for piece in pieces)
     assert unpack(manifest, pieces).live == herd.live

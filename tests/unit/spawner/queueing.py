@@ -46,7 +46,7 @@ def queue_of(tasks: list[TaskFacts], allowed: SandboxLimits | None = None) -> Ta
     return queue
 
 
-def told(queue: TaskQueue, *views: TaskFacts | SandboxView) -> None:
+def notify(queue: TaskQueue, *views: TaskFacts | SandboxView) -> None:
     """Notify it of these in their present state."""
     for view in views:
         if isinstance(view, TaskFacts):
@@ -59,7 +59,7 @@ def begin(queue: TaskQueue, view: TaskFacts) -> TaskFacts:
     """What the scheduler does: the sandbox's record, then the task that names it."""
     box = sandbox(view, SandboxState.REQUESTED)
     assigned = view.model_copy(update={"state": TaskState.ASSIGNED, "sandbox": box.sandbox})
-    told(queue, box, assigned)
+    notify(queue, box, assigned)
     return assigned
 
 

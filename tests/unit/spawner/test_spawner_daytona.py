@@ -92,7 +92,7 @@ def test_scripts_are_valid_in_every_shell(shell: str, script: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "life"),
+    ("output", "life"),
     [
         ("runs 0\n", scripts.ProgramLife(0)),
         ("runs 2\nalive\n", scripts.ProgramLife(2)),
@@ -101,9 +101,9 @@ def test_scripts_are_valid_in_every_shell(shell: str, script: str) -> None:
         ("runs 1\nlost 1\n", scripts.ProgramLife(1, ProgramEnd(None, True, "it ended without an exit status"))),
     ],
 )
-def test_state_of_script_is_parsed(said: str, life: scripts.ProgramLife) -> None:
+def test_state_of_script_is_parsed(output: str, life: scripts.ProgramLife) -> None:
     """The script's output is parsed; any other output raises."""
-    assert scripts.life(said) == life
+    assert scripts.life(output) == life
     with pytest.raises(ValueError, match="sh: not found"):
         scripts.life("sh: not found")
 
@@ -134,20 +134,20 @@ def test_every_state_of_the_api_is_mapped(state: SandboxState) -> None:
 
 async def test_time_limit_holds_despite_a_swallowed_cancellation() -> None:
     """A task that swallows the first, as the SDK sometimes does, ends with the next."""
-    heard = 0
+    received = 0
 
     async def deaf() -> None:
-        nonlocal heard
-        while heard < 2:
+        nonlocal received
+        while received < 2:
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                heard += 1
+                received += 1
 
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(TimeoutError):
             await within(0.01, deaf())
-    assert heard == 2
+    assert received == 2
 
 
 async def test_missing_library_is_reported_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

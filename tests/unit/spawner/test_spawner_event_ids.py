@@ -53,10 +53,10 @@ def test_refusal_is_one_event_however_often_delivered() -> None:
     command: Envelope[Any] = wrap(
         data, data.type, source="/sandherd/client/x", sequence=1, project="p1", subject="sbx-1", time=NOW, id=new_uuid()
     )
-    said = SandboxRefused(command=command.type, reason="no")
+    refused = SandboxRefused(command=command.type, reason="no")
     deliveries = [Delivery("subject", b"", "COMMANDS", 1, times, NOW) for times in (1, 2)]
-    same = {refusal_event(OURS, command, said, one, sandbox="sbx-1").id for one in deliveries}
-    other = refusal_event(ANOTHER, command, said, deliveries[0], sandbox="sbx-1").id
+    same = {refusal_event(OURS, command, refused, one, sandbox="sbx-1").id for one in deliveries}
+    other = refusal_event(ANOTHER, command, refused, deliveries[0], sandbox="sbx-1").id
     assert len(same) == 1
     assert other not in same
 

@@ -110,8 +110,8 @@ def test_every_object_has_the_recommended_labels() -> None:
     sandbox = manifests.sandbox(SPEC, kind, "v1beta1")
     policy = network.policy(SPEC.labels[HERD], "nats://10.1.2.3", [], OWNER)
     template = sandbox["spec"]["podTemplate"]["metadata"]
-    for told in (manifests.pod(SPEC, kind)["metadata"], sandbox["metadata"], template, policy["metadata"]):
-        labels = {key.partition("/")[2]: value for key, value in told["labels"].items() if key.startswith("app.")}
+    for object_metadata in (manifests.pod(SPEC, kind)["metadata"], sandbox["metadata"], template, policy["metadata"]):
+        labels = {key.partition("/")[2]: value for key, value in object_metadata["labels"].items() if key.startswith("app.")}
         assert labels == {
             "name": "sandherd-sandbox",
             "instance": SPEC.labels[HERD],
@@ -120,7 +120,7 @@ def test_every_object_has_the_recommended_labels() -> None:
             "part-of": "sandherd",
             "managed-by": "sandherd",
         }
-        assert told is template or told["ownerReferences"] == [OWNER]
+        assert object_metadata is template or object_metadata["ownerReferences"] == [OWNER]
 
 
 def test_no_file_of_a_box_is_in_any_object() -> None:

@@ -72,7 +72,7 @@ class Life(RuleBasedStateMachine):
         self.sandbox: SandboxRecord | None = None
         self.seen: ObservedSandbox | None = None
         self.kept: ObservedSandbox | None = None
-        self.said: dict[str, list[dict[str, object]]] = {}
+        self.published: dict[str, list[dict[str, object]]] = {}
         self.moves: list[tuple[Any, Any]] = []
         self.settled = True
         if under_way:
@@ -103,7 +103,7 @@ class Life(RuleBasedStateMachine):
         if self.sandbox is not None and (not self.sandbox.ended or self.seen is not None):
             return False
         if self.sandbox is not None:
-            self.said.setdefault(self.sandbox.source, []).extend(json.loads(said) for said in self.sandbox.outbox)
+            self.published.setdefault(self.sandbox.source, []).extend(json.loads(published) for published in self.sandbox.outbox)
             self.check(self.sandbox)
         expires_at = self.now + timedelta(seconds=self.ttl)
         self.sandbox = of_sandbox.requested(self.task, sandbox_name(self.task), self.now, expires_at=expires_at)
@@ -126,7 +126,7 @@ class Life(RuleBasedStateMachine):
         record: Record = data.draw(st.sampled_from([record for record in (self.task, self.sandbox) if record]))
         for document in record.outbox:
             event = json.loads(document)
-            self.said.setdefault(event["source"], []).append(event)
+            self.published.setdefault(event["source"], []).append(event)
         if data.draw(st.booleans()):
             cleared = record.without(frozenset(record.outbox))
             if isinstance(cleared, TaskRecord):
@@ -348,15 +348,15 @@ class Life(RuleBasedStateMachine):
         assert self.seen is None
         for record in (self.task, self.sandbox):
             if record:
-                self.said.setdefault(record.source, []).extend(json.loads(document) for document in record.outbox)
+                self.published.setdefault(record.source, []).extend(json.loads(document) for document in record.outbox)
                 self.check(record)
 
     def check(self, record: Record) -> None:
-        said = {event["sequence"]: event for event in self.said[record.source]}
-        assert sorted(said) == list(range(1, record.sequence + 1))  # type: ignore[type-var]  # all are numbers
-        ids = {event["sequence"]: event["id"] for event in self.said[record.source]}
-        assert all(ids[event["sequence"]] == event["id"] for event in self.said[record.source])
-        ends = [event for event in said.values() if str(event["type"]).endswith(("completed", "failed", "cancelled"))]
+        published = {event["sequence"]: event for event in self.published[record.source]}
+        assert sorted(published) == list(range(1, record.sequence + 1))  # type: ignore[type-var]  # all are numbers
+        ids = {event["sequence"]: event["id"] for event in self.published[record.source]}
+        assert all(ids[event["sequence"]] == event["id"] for event in self.published[record.source])
+        ends = [event for event in published.values() if str(event["type"]).endswith(("completed", "failed", "cancelled"))]
         assert len(ends) <= 1
 
 

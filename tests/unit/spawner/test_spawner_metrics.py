@@ -143,15 +143,15 @@ def history_of(task: TaskRecord, meters: Meters) -> SandboxRecord:
 def test_spans_are_nested(spans: InMemorySpanExporter, within: str | None) -> None:
     """Every attempt has its agent's span, and each is exported once: the task, or its requester's span, is the root."""
     sandbox = history_of(submitted(within), Meters(CollectorRegistry()))
-    told = {(span.name, span.attributes["sandherd.sandbox"]): span for span in found(spans)}
-    assert len(found(spans)) == len(told) == 4
-    task, box = told["task", "sbx-2"], told["sandbox", "sbx-2"]
-    lost, late = told["invoke_agent command", "sbx-1"], told["invoke_agent command", "sbx-2"]
+    span_of = {(span.name, span.attributes["sandherd.sandbox"]): span for span in found(spans)}
+    assert len(found(spans)) == len(span_of) == 4
+    task, box = span_of["task", "sbx-2"], span_of["sandbox", "sbx-2"]
+    lost, late = span_of["invoke_agent command", "sbx-1"], span_of["invoke_agent command", "sbx-2"]
     assert (task.parent and f"{task.parent.span_id:016x}") == (within.split("-")[2] if within else None)
     assert box.parent.span_id == task.context.span_id
     assert late.parent.span_id == box.context.span_id
     assert f"{box.context.span_id:016x}" == str(sandbox.traceparent).split("-")[2]
-    assert len({span.context.trace_id for span in told.values()}) == 1
+    assert len({span.context.trace_id for span in span_of.values()}) == 1
     assert [span.attributes["error.type"] for span in (lost, late, task)] == [
         *("worker_lost", "task_timed_out", "task_timed_out")
     ]

@@ -23,7 +23,7 @@ from tests.unit.spawner.queueing import (
     queue_of,
     sandbox,
     task,
-    told,
+    notify,
 )
 
 # --- limits ----------------------------------------------------------------------------------------------------------
@@ -63,10 +63,10 @@ def test_sandbox_without_a_task_uses_capacity() -> None:
     """A sandbox created by a client counts as long as it lives."""
     queue = queue_of([task("a")], SandboxLimits(total=1))
     own = SandboxView(project="p9", sandbox="sbx-own", state=SandboxState.PAUSED, runtime="process", requested_at=BEGIN)
-    told(queue, own)
+    notify(queue, own)
     assert queue.next(BEGIN) is None
     assert queue.waits_for("p1.a", BEGIN) == "1 of 1 sandboxes live; it is next"
-    told(queue, own.model_copy(update={"state": SandboxState.TERMINATED}))
+    notify(queue, own.model_copy(update={"state": SandboxState.TERMINATED}))
     assert names_in_turn(queue) == ["a"]
 
 
@@ -74,7 +74,7 @@ def test_task_with_a_requested_sandbox_needs_no_capacity() -> None:
     """A scheduler that died between its two writes has used the capacity for this task."""
     waiting = task("a")
     queue = queue_of([task("older", 9), waiting], SandboxLimits(total=1))
-    told(queue, sandbox(waiting, SandboxState.REQUESTED))
+    notify(queue, sandbox(waiting, SandboxState.REQUESTED))
     assert names_in_turn(queue) == ["a"]
 
 
@@ -87,11 +87,11 @@ def test_task_waits_for_all_its_dependencies() -> None:
     queue = queue_of([task("c", 9, depends_on=["one", "two"]), one, two])
     assert queue.waits_for("p1.c", BEGIN) == "one has to be completed (pending), and 1 more"
     assert names_in_turn(queue) == ["one", "two"]
-    told(queue, one.model_copy(update={"state": TaskState.RUNNING}))
-    told(queue, two.model_copy(update={"state": TaskState.COMPLETED}))
+    notify(queue, one.model_copy(update={"state": TaskState.RUNNING}))
+    notify(queue, two.model_copy(update={"state": TaskState.COMPLETED}))
     assert queue.waits_for("p1.c", BEGIN) == "one has to be completed (running)"
     assert queue.next(BEGIN) is None
-    told(queue, one.model_copy(update={"state": TaskState.COMPLETED}))
+    notify(queue, one.model_copy(update={"state": TaskState.COMPLETED}))
     assert names_in_turn(queue) == ["c"]
 
 
@@ -104,7 +104,7 @@ def test_task_with_failed_dependency_is_unstartable(end: TaskState | None) -> No
     if end is None:
         queue.remove_task("p1.one")
     else:
-        told(queue, one.model_copy(update={"state": end}))
+        notify(queue, one.model_copy(update={"state": end}))
     assert queue.unstartable() == ["p1.c"]
     assert queue.next(BEGIN) is None
 
@@ -114,11 +114,11 @@ def test_retry_waits_for_its_time_and_its_last_sandbox() -> None:
     again = task("a", attempt=2, not_before=after(10))
     queue = queue_of([again])
     last = sandbox(task("a"), SandboxState.STOPPING)
-    told(queue, last)
+    notify(queue, last)
     assert queue.wakes_at() == after(10)
     assert queue.waits_for("p1.a", BEGIN) == "the sandbox of attempt 1 is still ending"
     assert queue.next(after(11)) is None
-    told(queue, last.model_copy(update={"state": SandboxState.TERMINATED}))
+    notify(queue, last.model_copy(update={"state": SandboxState.TERMINATED}))
     assert names_in_turn(queue, after(11)) == ["a"]
     queue = queue_of([again])
     assert queue.next(after(9)) is None
@@ -142,7 +142,7 @@ def test_overdue_tasks_are_listed_until_they_end() -> None:
     assert queue.wakes_at() == after(3)
     assert queue.overdue(after(4)) == ["p1.two"]
     assert queue.overdue(after(5)) == ["p1.two", "p1.one"]
-    told(queue, one.model_copy(update={"state": TaskState.FAILED, "limit_at": None}))
+    notify(queue, one.model_copy(update={"state": TaskState.FAILED, "limit_at": None}))
     queue.remove_task("p1.two")
     assert queue.overdue(after(9)) == []
     assert queue.wakes_at() is None
@@ -180,7 +180,7 @@ def calls_of_decisions(waiting: int) -> int:
         begin(queue, begun)
         asked_at_every_tick(queue)
         queue.remove_sandbox(key_of(sandbox(begun)))
-        told(queue, begun.model_copy(update={"task": f"n{number}"}))
+        notify(queue, begun.model_copy(update={"task": f"n{number}"}))
         sys.setprofile(None)
     return calls
 
@@ -194,7 +194,7 @@ def test_removed_tasks_leave_no_memory() -> None:
     """A queue lives for months: its memory is bounded by the waiting tasks."""
     queue = queue_of([task("first", 9)], SandboxLimits(total=1, projects={"p1": 0}))
     for number in range(5000):
-        told(queue, task(f"t{number}"))
+        notify(queue, task(f"t{number}"))
         queue.remove_task(f"p1.t{number}")
     kept = sum(len(line) for line in queue._ready._lines.values())
     assert kept < 2000

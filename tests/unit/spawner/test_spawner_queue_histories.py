@@ -21,7 +21,7 @@ from tests.unit.spawner.queueing import (
     names_in_turn,
     sandbox,
     task,
-    told,
+    notify,
 )
 
 ROOMS = (
@@ -46,7 +46,7 @@ class Histories(RuleBasedStateMachine):
         for view in views:
             known: dict[str, Any] = self.plain.tasks if isinstance(view, TaskFacts) else self.plain.sandboxes
             known[key_of(view)] = view
-        told(self.queue, *views)
+        notify(self.queue, *views)
 
     def some(self, data: st.DataObject, *states: TaskState) -> TaskFacts | None:
         found = [view for view in self.plain.tasks.values() if view.state in states]
@@ -117,7 +117,7 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data())
     def say_again(self, data: st.DataObject) -> None:
         """A restarted watch reports every record again."""
-        told(self.queue, data.draw(st.sampled_from(list(self.plain.tasks.values()))))
+        notify(self.queue, data.draw(st.sampled_from(list(self.plain.tasks.values()))))
 
     @rule(seconds=st.sampled_from([0.5, 7, 3000]))
     def wait(self, seconds: float) -> None:
@@ -144,16 +144,16 @@ class Histories(RuleBasedStateMachine):
         assert self.queue.oldest() == min(submitted, default=None)
 
     @invariant()
-    def everybody_is_told_why_it_waits(self) -> None:
+    def every_task_has_a_wait_reason(self) -> None:
         """In words, and with its place among those that are ready."""
         now = after(self.now)
         ready = self.plain.ready(now)
         for view in self.plain.pending():
-            said = self.queue.waits_for(key_of(view), now)
-            assert said
+            reason = self.queue.waits_for(key_of(view), now)
+            assert reason
             if view in ready:
                 before = ready.index(view)
-                assert ("it is next" in said) if before == 0 else (f"{before} task" in said)
+                assert ("it is next" in reason) if before == 0 else (f"{before} task" in reason)
 
     def teardown(self) -> None:
         """An updated queue and one that is built from the final records have the same order of waiting tasks."""
@@ -162,7 +162,7 @@ class Histories(RuleBasedStateMachine):
         rebuilt = TaskQueue(self.plain.allowed, AGE)
         views: list[TaskFacts | SandboxView] = [*self.plain.tasks.values(), *self.plain.sandboxes.values()]
         random.Random(self.number).shuffle(views)
-        told(rebuilt, *views)
+        notify(rebuilt, *views)
         now = after(self.now)
         assert {key: rebuilt.score(key, now) for key in self.plain.tasks} == {
             key: self.queue.score(key, now) for key in self.plain.tasks

@@ -20,7 +20,7 @@ from spawner.spec_resolution import Refusal, SpawnPolicy
 from spawner.tasks import task_transitions as of_task
 from spawner.tasks.dependencies import PendingDependencies, absent, circle
 from spawner.tasks.resolved_task import ResolvedTask, terms_of
-from tests.unit.spawner.test_spawner_retry import TRACE, said
+from tests.unit.spawner.test_spawner_retry import TRACE, command_envelope
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 SMALL = SandboxLimits(memory_mb=512)
@@ -144,12 +144,12 @@ def test_options_of_a_runtime_are_accepted() -> None:
 
 def test_record_retains_its_resolved_values() -> None:
     """A change of the settings does not affect a submitted task; its event has the resolved values."""
-    command = said(submit(profile="small"))
+    command = command_envelope(submit(profile="small"))
     record = of_task.submitted(command, NOW, TRACE, given(command.data))
     assert (record.limits, record.max_attempts, record.attempt_seconds) == (SMALL, 4, 900)
     assert record.spec.env == {"LEVEL": "debug", "LANG": "C"}
-    assert of_task.same_task(record, said(submit(profile="small")), given(command.data))
-    assert not of_task.same_task(record, said(submit(profile="small", env={"LEVEL": "x"})), given(command.data))
+    assert of_task.same_task(record, command_envelope(submit(profile="small")), given(command.data))
+    assert not of_task.same_task(record, command_envelope(submit(profile="small", env={"LEVEL": "x"})), given(command.data))
 
 
 # --- dependencies ----------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_constraints_of_all_levels_reach_the_sandbox() -> None:
     assert isinstance(wanted, ResolvedTask)
     together = Constraints(paths=("a", "b"), commands=("npm publish",), permitted=("force_push",))
     assert wanted.constraints == together
-    task = of_task.submitted(said(submit()), NOW, TRACE, wanted)
+    task = of_task.submitted(command_envelope(submit()), NOW, TRACE, wanted)
     [event] = requested(task, "sbx-1", NOW).outbox
     assert json.loads(event)["data"]["constraints"] == together.model_dump(mode="json")
     assert given(submit()).constraints is None

@@ -133,5 +133,5 @@ def test_each_attempt_may_fetch_the_artifacts_of_its_resume() -> None:
 def test_submitted_event_names_the_resumed_task() -> None:
     """The event has the earlier task's name."""
     outbox = task("task-2", resume=resume().model_dump()).outbox
-    said = [parse(document.encode(), TaskSubmitted).data for document in outbox]
-    assert [one.resumes for one in said if isinstance(one, TaskSubmitted)] == ["task-1"]
+    submitted_data = [parse(document.encode(), TaskSubmitted).data for document in outbox]
+    assert [one.resumes for one in submitted_data if isinstance(one, TaskSubmitted)] == ["task-1"]

@@ -35,7 +35,7 @@ def after(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-def said(command: Any, sequence: int = 1) -> Envelope[Any]:
+def command_envelope(command: Any, sequence: int = 1) -> Envelope[Any]:
     return wrap(
         command, command.type, source="/sandherd/client/x", sequence=sequence, project="p1", subject="task-1", time=NOW
     )
@@ -43,7 +43,7 @@ def said(command: Any, sequence: int = 1) -> Envelope[Any]:
 
 def pending(terms: ResolvedTask | None = None, **spec: Any) -> TaskRecord:
     wanted = TaskSpec(text="do it", harness=CommandHarness(argv=["true"]), **spec)
-    return of_task.submitted(said(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, terms or ResolvedTask())
+    return of_task.submitted(command_envelope(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, terms or ResolvedTask())
 
 
 def running(task: TaskRecord | None = None, at: datetime = NOW) -> TaskRecord:
@@ -65,7 +65,7 @@ def artifact(of: str = "sbx-1", project: str = "p1") -> ArtifactRef:
     )
 
 
-def heard(data: EventData, attempt: int = 1) -> Envelope[Any]:
+def event_envelope(data: EventData, attempt: int = 1) -> Envelope[Any]:
     name = f"sbx-{attempt}"
     return wrap(data, data.type, source=f"/sandherd/sandbox/{name}", sequence=1, project="p1", subject=name, time=NOW)
 
@@ -158,8 +158,8 @@ def test_late_event_of_an_old_attempt_changes_nothing(late: EventData) -> None:
     second = of_task.attempt_failed(running(), "lost", "sandbox_lost", NOW)
     third = of_task.attempt_failed(running(second), "lost", "sandbox_lost", NOW)
     for task in (second, running(second), third):
-        assert lateness(heard(late), sandbox(1), task) == "old_attempt"
-    assert lateness(heard(late, 2), sandbox(2), running(second)) in {None, "repeated"}
+        assert lateness(event_envelope(late), sandbox(1), task) == "old_attempt"
+    assert lateness(event_envelope(late, 2), sandbox(2), running(second)) in {None, "repeated"}
 
 
 def test_attempt_fails_once() -> None:
@@ -237,7 +237,7 @@ def test_task_over_its_time_fails(runs: bool) -> None:
 
 
 def retry_command() -> Envelope[RetryTask]:
-    return said(RetryTask(task="task-1", requested_by="ada"))
+    return command_envelope(RetryTask(task="task-1", requested_by="ada"))
 
 
 @pytest.mark.parametrize("how", ["failed", "cancelled while it waits", "cancelled while it runs"])

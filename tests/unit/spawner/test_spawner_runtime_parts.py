@@ -332,10 +332,10 @@ def test_a_box_has_the_files_with_which_its_worker_connects() -> None:
     """By the variables that name them; without any, none."""
     texts = {"NATS_CA": "an authority", "NATS_CERT": "a certificate", "NATS_KEY": "a key"}
     files = {file.path.rpartition("/")[2]: file for file in box_files.files(plan(tls=texts))}
-    told = json.loads(files["environment.json"].content)
+    environment_file = json.loads(files["environment.json"].content)
     for name, text in texts.items():
-        assert files[told[name].rpartition("/")[2]].content == text.encode()
-        assert told[name] == files[told[name].rpartition("/")[2]].path
+        assert files[environment_file[name].rpartition("/")[2]].content == text.encode()
+        assert environment_file[name] == files[environment_file[name].rpartition("/")[2]].path
     without = {file.path.rpartition("/")[2]: file for file in box_files.files(plan())}
     assert not json.loads(without["environment.json"].content).keys() & texts.keys()
 
@@ -345,9 +345,9 @@ def test_a_sandbox_of_the_host_has_them_too_and_loses_the_key_at_its_end(tmp_pat
     starting = WorkerStarter(("worker",), None, cgroups.ControlGroups(None, None, 1), True, SizedDisks(tmp_path, 0))
     place, texts = SandboxDirectory(tmp_path / "sbx-1"), {"NATS_CA": "an authority", "NATS_KEY": "a key"}
     starting.set_up(place, plan(tls=texts))
-    told = starting.variables(place, plan(tls=texts))
+    environment_file = starting.variables(place, plan(tls=texts))
     for name, text in texts.items():
-        assert Path(told[name]).read_text() == text
-        assert Path(told[name]).stat().st_mode & 0o777 == 0o600
+        assert Path(environment_file[name]).read_text() == text
+        assert Path(environment_file[name]).stat().st_mode & 0o777 == 0o600
     place.delete_secrets()
-    assert not Path(told["NATS_KEY"]).exists()
+    assert not Path(environment_file["NATS_KEY"]).exists()

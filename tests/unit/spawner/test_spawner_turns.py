@@ -22,7 +22,7 @@ from tests.unit.spawner.queueing import (
     queue_of,
     sandbox,
     task,
-    told,
+    notify,
 )
 
 tasks_of_any_kind = st.builds(
@@ -56,7 +56,7 @@ def test_every_task_starts_under_a_flood_of_urgent_ones(seed: int, flood: int) -
                 f"t{step}-{number}", -now, priority=draw.choice(PRIORITIES), deadline=after(now + draw.random() * AGE)
             )
             waiting[key_of(view)] = view
-            told(queue, view)
+            notify(queue, view)
         now += draw.random() * AGE * flood / 60
         begun = queue.next(after(now))
         assert begun is not None

@@ -58,16 +58,16 @@ async def test_ended_part_is_still_listed(tmp_path: Path) -> None:
 
 async def test_service_that_closes_the_probe_is_not_ready() -> None:
     """A connection closed without a reply, or after half of one, is not ready."""
-    for said in (b"", b"HTTP/1.1", b"HTTP/1.1 2"):
+    for sent in (b"", b"HTTP/1.1", b"HTTP/1.1 2"):
 
-        async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter, said: bytes = said) -> None:
-            writer.write(said)
+        async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter, sent: bytes = sent) -> None:
+            writer.write(sent)
             writer.close()
 
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             ready, _ = await read_readiness(f"http://127.0.0.1:{port}")
-        assert not ready, said
+        assert not ready, sent
 
 
 def test_broker_port_is_outside_the_ephemeral_range() -> None:
@@ -88,8 +88,8 @@ def test_wait_before_a_restart_grows_to_a_bound(failures: int) -> None:
 def test_service_gets_its_credential_and_the_callers_settings() -> None:
     """The caller's settings for another broker are replaced by this stack's; all others reach the service."""
     outer = {"NATS_URL": "nats://elsewhere", "SANDHERD_HTTP_PORT": "80", "SANDHERD_MAX_SANDBOXES": "3", "PATH": "/bin"}
-    told = environment_of(Principal.MONITOR, PLACE, outer)
-    assert told == {
+    variables = environment_of(Principal.MONITOR, PLACE, outer)
+    assert variables == {
         "PATH": "/bin",
         "SANDHERD_MAX_SANDBOXES": "3",
         "NATS_URL": PLACE.nats_url,
@@ -102,9 +102,9 @@ def test_service_gets_its_credential_and_the_callers_settings() -> None:
 def test_only_the_spawner_gets_the_path_of_the_keys() -> None:
     """The caller's own variable does not reach another service either."""
     outer = {"SANDHERD_IDENTITY_DIR": "/elsewhere"}
-    told = {service: environment_of(service, PLACE, outer) for service in Principal}
-    assert {service for service in told if "SANDHERD_IDENTITY_DIR" in told[service]} == {Principal.SPAWNER}
-    assert told[Principal.SPAWNER]["SANDHERD_IDENTITY_DIR"] == "/identity/spawner"
+    variables = {service: environment_of(service, PLACE, outer) for service in Principal}
+    assert {service for service in variables if "SANDHERD_IDENTITY_DIR" in variables[service]} == {Principal.SPAWNER}
+    assert variables[Principal.SPAWNER]["SANDHERD_IDENTITY_DIR"] == "/identity/spawner"
 
 
 @pytest.mark.parametrize(("chosen", "used"), [({}, "/home/of/stack/artifacts"), ({STORE: "/srv/all"}, "/srv/all")])
@@ -149,24 +149,24 @@ async def test_end_program_runs_only_if_sandboxes_may_exist(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str | None, gone: bool
 ) -> None:
     """The program gets the home; if it fails, or is not installed, sandboxes may still run."""
-    home, told = Home(tmp_path), tmp_path / "told"
+    home, variables = Home(tmp_path), tmp_path / "told"
     home.make()
     script = tmp_path / "sandherd-spawner-end"
     if program is not None:
-        script.write_text(f'#!/bin/sh\necho "$SANDHERD_HOME" >{told}\n{program}\n')
+        script.write_text(f'#!/bin/sh\necho "$SANDHERD_HOME" >{variables}\n{program}\n')
         script.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")  # an active environment of this project has the program
     outer = {"PATH": "/usr/bin:/bin"}
     assert await end_sandboxes(home, outer)
-    assert not told.exists()
+    assert not variables.exists()
     assert await end_sandboxes(home, outer | {"SANDHERD_RUNTIME": "docker"}) is gone
-    assert told.exists() is (program is not None)
-    told.unlink(missing_ok=True)
+    assert variables.exists() is (program is not None)
+    variables.unlink(missing_ok=True)
     (home.sandboxes / "sbx-one").mkdir()
     assert await end_sandboxes(home, outer) is gone
-    assert told.exists() is (program is not None)
-    assert program is None or told.read_text().strip() == str(tmp_path)
+    assert variables.exists() is (program is not None)
+    assert program is None or variables.read_text().strip() == str(tmp_path)
 
 
 def test_ending_sandboxes_may_take_their_grace() -> None:

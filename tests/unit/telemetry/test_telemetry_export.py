@@ -67,11 +67,11 @@ async def test_span_is_exported_with_its_derived_id() -> None:
             inside = traces.current_traceparent()
         await exported.stop()
     found = {span.name: span for span in collector.spans}
-    told, root, handled = found["invoke_agent claude"], found["task"], found["handle agent.started"]
-    assert f"00-{told.trace}-{told.span}-01" == agent
+    agent_span, root, handled = found["invoke_agent claude"], found["task"], found["handle agent.started"]
+    assert f"00-{agent_span.trace}-{agent_span.span}-01" == agent
     assert f"00-{root.trace}-{root.span}-01" == task
-    assert (told.parent, root.parent, handled.parent) == (root.span, "", told.span)
-    assert (told.ended - told.begun, told.failed, root.failed) == (3_000_000_000, True, False)
+    assert (agent_span.parent, root.parent, handled.parent) == (root.span, "", agent_span.span)
+    assert (agent_span.ended - agent_span.begun, agent_span.failed, root.failed) == (3_000_000_000, True, False)
     assert inside is not None
     assert inside.split("-")[1] == root.trace
     assert exported.exported("traces", "sent") == 3

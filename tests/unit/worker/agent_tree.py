@@ -29,8 +29,8 @@ AS_AGENT = "export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=A G
 class AgentTree:
     """A work tree in which a branch is checked out, and the saver of the branch."""
 
-    def __init__(self, origin: Origin, parts: WorkerResources, spool: Spool, records: Any, said: Any) -> None:
-        self.origin, self.parts, self._spool, self._records, self._said = origin, parts, spool, records, said
+    def __init__(self, origin: Origin, parts: WorkerResources, spool: Spool, records: Any, published_of: Any) -> None:
+        self.origin, self.parts, self._spool, self._records, self._published = origin, parts, spool, records, published_of
         self.work = parts.who.work_dir
         self.published: list[EventData] = []
         self.spec = TaskSpec.model_validate({"text": "x", "harness": {"kind": "command", "argv": ["x"]}})
@@ -56,11 +56,11 @@ class AgentTree:
     async def saved(self) -> AgentBranchSaved:
         """Save the branch; returns the event."""
         assert await self.saver.save() is not None
-        event: AgentBranchSaved = self._said(self._spool)[-1].data
+        event: AgentBranchSaved = self._published(self._spool)[-1].data
         return event
 
     def events(self) -> list[Any]:
-        return [event.data for event in self._said(self._spool)]
+        return [event.data for event in self._published(self._spool)]
 
     def received(self, saved: AgentBranchSaved) -> Path:
         """A clone of the base that has accepted the bundle."""
@@ -70,7 +70,7 @@ class AgentTree:
         return self.origin.accepted(b"".join(found), saved)
 
 
-def made(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records: Any, said: Any) -> AgentTree:
+def made(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records: Any, published_of: Any) -> AgentTree:
     """One whose mirror is mounted; the branch is not checked out yet."""
     origin = Origin(tmp_path / "origin")
     who = assignment(
@@ -92,7 +92,7 @@ def made(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records:
         ownership=ProcessOwnership(),
         stop=StopRequest(),
     )
-    return AgentTree(origin, parts, spool, records, said)
+    return AgentTree(origin, parts, spool, records, published_of)
 
 
 def log(clone: Path) -> list[str]:

@@ -48,7 +48,7 @@ def _records(spool: Spool) -> list[SpoolRecord]:
     return found
 
 
-def _said(spool: Spool) -> list[Envelope[Any]]:
+def _published_of(spool: Spool) -> list[Envelope[Any]]:
     """The events in the spool, read as a service would read them."""
     return [read_event(one.subject, one.payload) for one in _records(spool) if one.kind is RecordKind.EVENT]
 
@@ -100,9 +100,9 @@ def records() -> Callable[[Spool], list[SpoolRecord]]:
 
 
 @pytest.fixture
-def said() -> Callable[[Spool], list[Envelope[Any]]]:
+def published_of() -> Callable[[Spool], list[Envelope[Any]]]:
     """Reads the events in a spool, as a service would read them."""
-    return _said
+    return _published_of
 
 
 @pytest.fixture
@@ -128,9 +128,9 @@ async def reaper() -> AsyncIterator[Reaper]:
 
 
 @pytest.fixture
-async def tree(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records: Any, said: Any) -> AgentTree:
+async def tree(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records: Any, published_of: Any) -> AgentTree:
     """A work tree for a branch, which is not checked out yet."""
-    return made(tmp_path, spool, reaper, assignment, records, said)
+    return made(tmp_path, spool, reaper, assignment, records, published_of)
 
 
 @pytest.fixture

@@ -83,6 +83,6 @@ def message(content: str, kind: Any = "user_message", name: str = "msg-1") -> In
     )
 
 
-def said(listener: Any) -> list[str]:
+def published(listener: Any) -> list[str]:
     """What the agent has published."""
     return [event.content for event in listener.events if event.type == "agent.message"]

@@ -43,8 +43,8 @@ def test_most_specific_rule_counts(tool: str, verdict: Verdict) -> None:
 
 def test_unnamed_tool_follows_the_default_verdict() -> None:
     """A tool that the policy does not name has the policy's `otherwise`."""
-    for said in ("allow", "ask", "deny"):
-        assert policy(Approvals(otherwise=said, tools={"X": "allow"}), "Read") == said
+    for decision in ("allow", "ask", "deny"):
+        assert policy(Approvals(otherwise=decision, tools={"X": "allow"}), "Read") == decision
 
 
 class Asker:
@@ -73,12 +73,12 @@ async def desk(listener: Any, asker: Asker) -> AsyncIterator[ApprovalGate]:
 
 def answer(approval_id: str, *, granted: bool, reason: str | None = None) -> InboxMessage:
     now = datetime.now(UTC)
-    said = ApprovalAnswer(approval_id=approval_id, granted=granted, reason=reason)
+    decision = ApprovalAnswer(approval_id=approval_id, granted=granted, reason=reason)
     return InboxMessage(
         message="msg-1",
         project="p1",
         sandbox="sbx-1",
-        content=said.model_dump_json(),
+        content=decision.model_dump_json(),
         message_type="approval",
         sent_at=now,
         expires_at=now + timedelta(hours=1),

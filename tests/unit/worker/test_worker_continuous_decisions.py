@@ -29,7 +29,7 @@ def terms(**fields: Any) -> Continuous:
     return Continuous(**{"validation": CHECK, **fields})
 
 
-def said(wanted: Continuous, state: IterationState, happened: Happened, now: float = 1.0) -> Next:
+def decided(wanted: Continuous, state: IterationState, happened: Happened, now: float = 1.0) -> Next:
     """What is decided once it has happened."""
     return decide(wanted, after(state, happened), happened, now)
 
@@ -39,26 +39,26 @@ START = next_iteration(IterationState(began=0.0))
 
 def test_validated_work_is_done() -> None:
     """Without a signal every iteration is validated; a passed one is done, a failed one continues."""
-    assert said(terms(), START, IterationResult(signalled=False)) == "validate"
-    assert said(terms(), START, WorkValidated(passed=True)) == StopIterations("validation_passed")
-    assert said(terms(), START, WorkValidated(passed=False)) == "go_on"
+    assert decided(terms(), START, IterationResult(signalled=False)) == "validate"
+    assert decided(terms(), START, WorkValidated(passed=True)) == StopIterations("validation_passed")
+    assert decided(terms(), START, WorkValidated(passed=False)) == "go_on"
 
 
 def test_signal_without_a_check_is_believed() -> None:
     """The signal must occur in the set number of consecutive iterations; one without it restarts the count."""
     wanted = Continuous(completion_signal="DONE", completion_threshold=2)
     once = after(START, IterationResult(signalled=True))
-    assert said(wanted, START, IterationResult(signalled=True)) == "go_on"
-    assert said(wanted, once, IterationResult(signalled=True)) == StopIterations("completion_signal")
-    assert said(wanted, after(once, IterationResult(signalled=False)), IterationResult(signalled=True)) == "go_on"
-    assert said(wanted, after(once, IterationFailed()), IterationResult(signalled=True)) == "go_on"
+    assert decided(wanted, START, IterationResult(signalled=True)) == "go_on"
+    assert decided(wanted, once, IterationResult(signalled=True)) == StopIterations("completion_signal")
+    assert decided(wanted, after(once, IterationResult(signalled=False)), IterationResult(signalled=True)) == "go_on"
+    assert decided(wanted, after(once, IterationFailed()), IterationResult(signalled=True)) == "go_on"
 
 
 def test_signalled_work_is_validated() -> None:
     """Nothing is validated before the signal, and a false one no longer counts."""
     wanted = terms(completion_signal="DONE")
-    assert said(wanted, START, IterationResult(signalled=False)) == "go_on"
-    assert said(wanted, START, IterationResult(signalled=True)) == "validate"
+    assert decided(wanted, START, IterationResult(signalled=False)) == "go_on"
+    assert decided(wanted, START, IterationResult(signalled=True)) == "validate"
     judged = after(after(START, IterationResult(signalled=True)), WorkValidated(passed=False))
     assert (judged.signals, judged.valid) == (0, False)
 
@@ -84,12 +84,12 @@ def test_errors_count_consecutively() -> None:
     """A completed iteration restarts the count; the total stays."""
     state = after(after(after(START, IterationFailed()), IterationResult(signalled=False)), IterationFailed())
     assert (state.errors, state.errors_in_a_row) == (2, 1)
-    assert said(terms(max_consecutive_errors=2), state, IterationFailed()) == StopIterations("consecutive_errors")
+    assert decided(terms(max_consecutive_errors=2), state, IterationFailed()) == StopIterations("consecutive_errors")
 
 
 def test_interrupted_iteration_stops_for_that_reason() -> None:
     """The reason of the interruption is the reason of the stop."""
-    assert said(terms(), START, IterationInterrupted("shutdown_signal")) == StopIterations("shutdown_signal")
+    assert decided(terms(), START, IterationInterrupted("shutdown_signal")) == StopIterations("shutdown_signal")
 
 
 def test_time_left_counts_from_the_first_iteration() -> None:

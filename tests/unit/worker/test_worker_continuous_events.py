@@ -72,9 +72,9 @@ async def test_iteration_that_exceeds_the_cost_is_stopped(listener: Any) -> None
         "max_cost_reached",
         140,
     )
-    said = [event for event in listener.events if event.type.startswith("agent.iteration")]
-    assert [event.type.rpartition("_")[2] for event in said] == ["started", "completed", "started", "failed"]
-    assert said[-1].error_type == "max_cost_reached"
+    published = [event for event in listener.events if event.type.startswith("agent.iteration")]
+    assert [event.type.rpartition("_")[2] for event in published] == ["started", "completed", "started", "failed"]
+    assert published[-1].error_type == "max_cost_reached"
 
 
 async def test_iteration_that_reports_cost_at_its_end_is_completed(listener: Any) -> None:
@@ -82,8 +82,8 @@ async def test_iteration_that_reports_cost_at_its_end_is_completed(listener: Any
     rounds = spending(listener, ends=True)
     await rounds.start()
     assert (await rounds.wait_done()).stop_reason == "max_cost_reached"
-    said = [event.type.rpartition("_")[2] for event in listener.events if event.type.startswith("agent.iteration")]
-    assert said == ["started", "completed"] * 2
+    published = [event.type.rpartition("_")[2] for event in listener.events if event.type.startswith("agent.iteration")]
+    assert published == ["started", "completed"] * 2
 
 
 async def test_signal_is_found_across_pieces_of_output(listener: Any) -> None:

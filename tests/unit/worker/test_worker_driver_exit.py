@@ -12,7 +12,7 @@ import pytest
 
 from sandherd_worker.harnesses.base import MessageRefusedError
 from sandherd_worker.processes import descendants
-from tests.unit.worker.echoing import Make, Worker, message, said
+from tests.unit.worker.echoing import Make, Worker, message, published
 
 
 async def test_failure_reported_by_the_driver_is_the_result(make: Make) -> None:
@@ -61,7 +61,7 @@ async def test_oom_kill_is_distinguished_from_sigkill(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "told", "error_type", "number"),
+    ("counts", "reported", "error_type", "number"),
     [
         ((4, 5), 9, "out_of_memory", 9),
         ((4, 4), 9, "signal", 9),
@@ -71,11 +71,11 @@ async def test_oom_kill_is_distinguished_from_sigkill(make: Make) -> None:
     ],
 )
 async def test_killed_agent_below_its_driver_is_judged(
-    make: Make, counts: tuple[int, int], told: int | None, error_type: str, number: int | None
+    make: Make, counts: tuple[int, int], reported: int | None, error_type: str, number: int | None
 ) -> None:
     """The kernel kills the largest process, the agent; its driver survives to report the signal."""
     seen = iter(counts)
-    data = {"error_type": "signal", "error": "the agent was killed by SIGKILL", "signal": told}
+    data = {"error_type": "signal", "error": "the agent was killed by SIGKILL", "signal": reported}
     harness = make(f"raw {json.dumps({'type': 'driver.result', 'data': data})}", kills=lambda: next(seen, counts[1]))
     await harness.start()
     done = await harness.wait_done()
@@ -98,7 +98,7 @@ async def test_long_task_is_written_whole_and_first(make: Make, listener: Any) -
     await harness.interrupt()
     await harness.inject(message("say on"))
     await harness.wait_done()
-    assert said(listener)[0] == "x" * 200_000
+    assert published(listener)[0] == "x" * 200_000
 
 
 async def test_transcript_of_killed_driver_is_stored(make: Make, worker: Worker, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ async def test_message_in_delivery_is_refused_when_the_agent_dies(make: Make, li
     """The delivery does not wait for a receipt that cannot come."""
     harness = make("say up", "wait")
     await harness.start()
-    await eventually(lambda: "up" in said(listener), "the turn runs")
+    await eventually(lambda: "up" in published(listener), "the turn runs")
     (driver,) = [
         process for process in descendants() if b"echo_driver" in Path(f"/proc/{process}/cmdline").read_bytes()
     ]
@@ -163,7 +163,7 @@ async def test_stop_before_the_end_is_a_stop(make: Make, listener: Any, eventual
     """The transcript is stored; no stream error is published."""
     harness = make("say up", "wait")
     await harness.start()
-    await eventually(lambda: "up" in said(listener), "the turn runs")
+    await eventually(lambda: "up" in published(listener), "the turn runs")
     await harness.stop(20)
     assert (await harness.ended()).error_type == "stopped"
     assert "stream_error" not in listener.types()
@@ -175,7 +175,7 @@ async def test_unresponsive_driver_is_killed(make: Make, listener: Any, eventual
     before = descendants()
     harness = make("say up", "spawn trap '' TERM; sleep 600", "hang")
     await harness.start()
-    await eventually(lambda: "up" in said(listener), "the turn runs")
+    await eventually(lambda: "up" in published(listener), "the turn runs")
     await harness.stop(0.2)
     assert (await harness.ended()).error_type == "stopped"
     assert not descendants() - before

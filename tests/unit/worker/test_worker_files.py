@@ -27,7 +27,7 @@ def tracking(tmp_path: Path, listener: Any, emitter: Any) -> Callable[[], FileTr
 
 
 async def test_name_other_than_utf8_is_reported_with_replacements(
-    tmp_path: Path, tracking: Callable[[], FileTracker], listener: Any, spool: Any, said: Any, eventually: Any
+    tmp_path: Path, tracking: Callable[[], FileTracker], listener: Any, spool: Any, published_of: Any, eventually: Any
 ) -> None:
     """The watch fails on the name and restarts; a scan finds the file, with U+FFFD for invalid bytes."""
     work = tmp_path / "work"
@@ -39,7 +39,7 @@ async def test_name_other_than_utf8_is_reported_with_replacements(
     (work / "after").write_text("c\n")
     await eventually(lambda: "after" in _paths(listener), "what comes after it is told")
     await tracker.finish()
-    bad = next(event.data for event in said(spool) if "bad" in event.data.file_path)
+    bad = next(event.data for event in published_of(spool) if "bad" in event.data.file_path)
     assert (bad.file_path, bad.change_type) == ("bad\ufffd\ufffd", "created")
     assert bad.content_sha256 == hashlib.sha256(b"b\n").hexdigest()
     assert "+++ b/bad\ufffd\ufffd" in bad.full_diff

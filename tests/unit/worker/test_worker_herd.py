@@ -68,7 +68,7 @@ class Server:
             found: dict[str, Any] = json.loads(await self.process.stdout.readline())
         return found
 
-    async def told(self, tool: str, **arguments: str) -> tuple[str, bool]:
+    async def call_result(self, tool: str, **arguments: str) -> tuple[str, bool]:
         name = self.call(tool, **arguments)
         answer = await self.answer()
         assert answer["id"] == name
@@ -121,11 +121,11 @@ async def server(herd: McpConfig) -> AsyncIterator[Server]:
 
 
 async def start(herd: McpConfig, **other: str) -> Server:
-    told = herd.server(Path(sys.executable), DRIVERS)
+    call_result = herd.server(Path(sys.executable), DRIVERS)
     process = await asyncio.create_subprocess_exec(
-        told["command"],
-        *told["args"],
-        env={"PATH": os.environ["PATH"], **told["env"], **other},
+        call_result["command"],
+        *call_result["args"],
+        env={"PATH": os.environ["PATH"], **call_result["env"], **other},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -162,15 +162,15 @@ async def test_sdk_finds_three_tools(server: Server) -> None:
 
 async def test_message_to_another_agent_is_an_event(server: Server, listener: Any) -> None:
     """The agent receives the message's id; the message relay does the rest."""
-    text, failed = await server.told("send_message", recipient="sbx-2", content="binomial.py is mine")
-    (said,) = listener.events
-    assert (said.type, said.recipient, said.content, said.turn) == (
+    text, failed = await server.call_result("send_message", recipient="sbx-2", content="binomial.py is mine")
+    (published,) = listener.events
+    assert (published.type, published.recipient, published.content, published.turn) == (
         "agent.message_sent",
         "sbx-2",
         "binomial.py is mine",
         3,
     )
-    assert said.message_id in text
+    assert published.message_id in text
     assert not failed
 
 
@@ -188,7 +188,7 @@ async def test_message_to_invalid_recipient_is_refused_at_once(
     server: Server, listener: Any, recipient: str, content: str, why: str
 ) -> None:
     """The agent receives the reason, and no event is published."""
-    text, failed = await server.told("send_message", recipient=recipient, content=content)
+    text, failed = await server.call_result("send_message", recipient=recipient, content=content)
     assert failed
     assert why in text
     assert listener.events == []
@@ -217,25 +217,25 @@ async def test_message_is_queued_and_list_refused_without_broker(
 ) -> None:
     """The message waits with the events; the list of peers is unavailable."""
     spawner.there = False
-    assert not (await server.told("send_message", recipient="sbx-9", content="hello"))[1]
+    assert not (await server.call_result("send_message", recipient="sbx-9", content="hello"))[1]
     assert [event.recipient for event in listener.events] == ["sbx-9"]
-    assert (await server.told("list_peers")) == ("the herd is unavailable; try again later", True)
+    assert (await server.call_result("list_peers")) == ("the herd is unavailable; try again later", True)
 
 
 async def test_peers_are_those_of_the_own_project(server: Server, spawner: Spawner) -> None:
     """The request is in the sandbox's own name, whatever the agent passes."""
-    text, failed = await server.told("list_peers", project="p2", sandbox="sbx-7")
+    text, failed = await server.call_result("list_peers", project="p2", sandbox="sbx-7")
     assert PeerList.model_validate_json(text) == PeerList(peers=[PEER])
     assert not failed
     assert spawner.asked == [("p1", "sbx-1")]
 
 
 @pytest.mark.parametrize(
-    ("granted", "reason", "told"),
+    ("granted", "reason", "call_result"),
     [(True, "tabs", "tabs"), (True, None, "yes"), (False, "never", "no: never"), (False, None, "no")],
 )
 async def test_question_to_a_user_is_answered(
-    server: Server, listener: Any, desk: ApprovalGate, eventually: Any, granted: bool, reason: str | None, told: str
+    server: Server, listener: Any, desk: ApprovalGate, eventually: Any, granted: bool, reason: str | None, call_result: str
 ) -> None:
     """The question is an approval whatever the policy; other calls are processed meanwhile."""
     name = server.call("ask_human", question="tabs or spaces?")
@@ -248,10 +248,10 @@ async def test_question_to_a_user_is_answered(
         600,
         3,
     )
-    assert not (await server.told("list_peers"))[1]
+    assert not (await server.call_result("list_peers"))[1]
     await desk.answer(answer(asked.approval_id, granted=granted, reason=reason))
     found = await server.answer()
-    assert (found["id"], found["result"]["content"][0]["text"]) == (name, told)
+    assert (found["id"], found["result"]["content"][0]["text"]) == (name, call_result)
 
 
 async def test_unanswered_question_times_out(server: Server, listener: Any) -> None:
@@ -287,8 +287,8 @@ async def test_cancelled_call_withdraws_its_question(
 async def test_request_without_the_token_is_refused(herd: McpConfig, listener: Any) -> None:
     """A process without the token can neither read nor publish anything."""
     server = await start(herd, SANDHERD_HERD_TOKEN="guessed")
-    told = await server.told("send_message", recipient="sbx-2", content="hello")
-    assert told == ("the worker of this sandbox does not respond", True)
+    call_result = await server.call_result("send_message", recipient="sbx-2", content="hello")
+    assert call_result == ("the worker of this sandbox does not respond", True)
     assert listener.events == []
     assert server.process.stdin is not None
     server.process.stdin.close()

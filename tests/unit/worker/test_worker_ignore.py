@@ -104,8 +104,8 @@ def test_watched_files_are_those_that_git_would_add(
         ".gitignore": top, "a/.gitignore": inner, "a/b/.gitignore": innermost, ".git/info/exclude": exclude
     }.items():  # fmt: skip
         (repository / path).write_text(text, newline="")
-    told = git("ls-files", "-z", "--others", "--exclude-standard", at=repository)
-    expected = {os.fsdecode(path) for path in told.split(b"\0") if path}
+    listed = git("ls-files", "-z", "--others", "--exclude-standard", at=repository)
+    expected = {os.fsdecode(path) for path in listed.split(b"\0") if path}
     assert watched(repository, repository.parent / "store") == expected
 
 

@@ -225,15 +225,15 @@ async def test_signal_before_the_process_exists_is_sent_later(room: AccessServer
     assert (await answer(room, WorkerExecStatus(exec="exc-1"))).state == "killed"
 
 
-async def test_close_ends_running_and_starting_commands(room: AccessServer, spool: Spool, said: Any) -> None:
+async def test_close_ends_running_and_starting_commands(room: AccessServer, spool: Spool, published_of: Any) -> None:
     """Each command is reported as ended, and no reply follows."""
     await ask(room, WorkerExec(exec="exc-1", command=["/bin/sleep", "600"], wait_seconds=0))
     asking = asyncio.create_task(ask(room, WorkerExec(exec="exc-2", command=["/bin/sleep", "600"], wait_seconds=0)))
     await asyncio.sleep(0)
     await room.close()
     await asyncio.gather(asking, return_exceptions=True)
-    told = [event.data.exec_id for event in said(spool) if event.type == "agent.exec_completed"]
-    assert sorted(told) == ["exc-1", "exc-2"]
+    exec_ids = [event.data.exec_id for event in published_of(spool) if event.type == "agent.exec_completed"]
+    assert sorted(exec_ids) == ["exc-1", "exc-2"]
     refused = await ask(room, WorkerExec(exec="exc-3", command=["/bin/true"]))
     assert refused.error is not None
     assert refused.error.code == "conflict"

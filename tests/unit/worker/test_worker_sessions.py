@@ -24,12 +24,12 @@ def kept(spool: Spool, emitter: Emitter, tmp_path: Path, assignment: Callable[..
     return SessionStore(assignment(tmp_path / "state", **own), emitter, spool)
 
 
-def saved(spool: Spool, said: Any) -> list[str | None]:
-    return [event.data.session_id for event in said(spool) if event.type == "agent.transcript_saved"]
+def saved(spool: Spool, published_of: Any) -> list[str | None]:
+    return [event.data.session_id for event in published_of(spool) if event.type == "agent.transcript_saved"]
 
 
 async def test_session_is_stored_without_secrets(
-    kept: SessionStore, spool: Spool, said: Any, records: Any, tmp_path: Path
+    kept: SessionStore, spool: Spool, published_of: Any, records: Any, tmp_path: Path
 ) -> None:
     """Values of secret variables and known forms of tokens are redacted; every other byte is unchanged."""
     path = tmp_path / "state" / "driver" / "session.jsonl"
@@ -39,16 +39,16 @@ async def test_session_is_stored_without_secrets(
     await kept.store(path, "session-1")
     whole = b"".join(one.payload for one in records(spool) if one.kind is RecordKind.ARTIFACT)
     assert whole == b'{"text":"it is [redacted]"}\n' + b"x" * 200_000 + b" [redacted] \xff\n"
-    assert saved(spool, said) == ["session-1"]
+    assert saved(spool, published_of) == ["session-1"]
 
 
-async def test_unchanged_session_is_stored_once(kept: SessionStore, spool: Spool, said: Any, tmp_path: Path) -> None:
+async def test_unchanged_session_is_stored_once(kept: SessionStore, spool: Spool, published_of: Any, tmp_path: Path) -> None:
     """A turn that added nothing stores nothing; one that did stores the whole."""
     path = tmp_path / "home" / "session.jsonl"
     for content in ("one", "one", "one two"):
         path.write_text(content)
         await kept.store(path, "session-1")
-    assert saved(spool, said) == ["session-1", "session-1"]
+    assert saved(spool, published_of) == ["session-1", "session-1"]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ async def test_unchanged_session_is_stored_once(kept: SessionStore, spool: Spool
     ],
 )
 async def test_session_outside_the_permitted_folders_is_refused(
-    kept: SessionStore, spool: Spool, said: Any, tmp_path: Path, name: str
+    kept: SessionStore, spool: Spool, published_of: Any, tmp_path: Path, name: str
 ) -> None:
     """A session file of the worker or the host, a folder and a pipe are reported and not stored; nothing blocks."""
     for secret in (tmp_path / "outside", tmp_path / "state" / "joiner.creds", tmp_path / "state" / "spool" / "1"):
@@ -77,22 +77,22 @@ async def test_session_outside_the_permitted_folders_is_refused(
     (tmp_path / "work" / "round").symlink_to("round")
     (tmp_path / "state" / "driver" / "link").symlink_to(tmp_path / "state" / "joiner.creds")
     await kept.store(tmp_path / name, "session-1")
-    assert [event.type for event in said(spool)] == ["agent.error"]
-    assert said(spool)[0].data.phase == "transcript"
+    assert [event.type for event in published_of(spool)] == ["agent.error"]
+    assert published_of(spool)[0].data.phase == "transcript"
 
 
 async def test_oversized_session_is_reported(
-    kept: SessionStore, spool: Spool, said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: SessionStore, spool: Spool, published_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No part of the session is stored."""
     monkeypatch.setattr(session_store, "_LARGEST", 1000)
     (tmp_path / "work" / "session").write_text("x" * 2000)
     await kept.store(tmp_path / "work" / "session", "session-1")
-    assert "larger than 1000 bytes" in said(spool)[0].data.error
+    assert "larger than 1000 bytes" in published_of(spool)[0].data.error
 
 
 async def test_disk_without_space_for_a_copy_is_reported(
-    kept: SessionStore, spool: Spool, said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: SessionStore, spool: Spool, published_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error at the last write is reported too, and the agent continues."""
     path = tmp_path / "work" / "session.jsonl"
@@ -100,6 +100,6 @@ async def test_disk_without_space_for_a_copy_is_reported(
     full = Path("/dev/full")
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: full.open("w+b"))
     await kept.store(path, "session-1")
-    (event,) = said(spool)
+    (event,) = published_of(spool)
     assert (event.type, event.data.phase) == ("agent.error", "transcript")
     assert "No space left on device" in event.data.error

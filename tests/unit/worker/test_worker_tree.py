@@ -260,11 +260,11 @@ def test_many_files_are_reported_without_holding_all(work: Path) -> None:
         (work / f"d{number % 100}" / f"f{number}").hardlink_to(work / "first")
     tracemalloc.start()
     try:
-        told = sum(one.kind == "created" and one.change.added == 1 for one in tree.changes())
+        created_count = sum(one.kind == "created" and one.change.added == 1 for one in tree.changes())
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert told == 1001
+    assert created_count == 1001
     assert peak < 16 * 1024 * 1024
 
 

@@ -26,7 +26,7 @@ def keeping(spool: Spool, tmp_path: Path, assignment: Any) -> WorkSaver:
 
 
 async def test_chunks_precede_the_event_that_names_them(
-    keeping: WorkSaver, tmp_path: Path, spool: Spool, records: Any, said: Any
+    keeping: WorkSaver, tmp_path: Path, spool: Spool, records: Any, published_of: Any
 ) -> None:
     """The chunks restore the tree."""
     content = os.urandom(300_000)
@@ -34,7 +34,7 @@ async def test_chunks_precede_the_event_that_names_them(
     await keeping.save_work(lambda: False)
     kinds = [record.kind for record in records(spool)]
     assert kinds == [RecordKind.ARTIFACT] * 3 + [RecordKind.EVENT]
-    reference = said(spool)[0].data.artifact
+    reference = published_of(spool)[0].data.artifact
     archive = b"".join(record.payload for record in records(spool)[:3])
     assert (reference.size, reference.chunks) == (len(archive), 3)
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
@@ -58,12 +58,12 @@ async def test_ignored_files_are_left_out_but_not_the_repository(
 
 
 async def test_late_save_is_reported_instead_of_done(
-    keeping: WorkSaver, tmp_path: Path, spool: Spool, said: Any
+    keeping: WorkSaver, tmp_path: Path, spool: Spool, published_of: Any
 ) -> None:
     """The event states that there was no time, rather than that the sandbox is killed."""
     (tmp_path / "work/a").write_text("x")
     await keeping.save_work(lambda: True)
-    data = said(spool)[0].data
+    data = published_of(spool)[0].data
     assert (data.artifact, "had to end" in data.left_out) == (None, True)
 
 
@@ -77,18 +77,18 @@ async def test_save_is_late_after_most_of_the_grace(tmp_path: Path, assignment: 
     assert not long()
 
 
-async def test_empty_tree_is_not_saved(keeping: WorkSaver, tmp_path: Path, spool: Spool, said: Any) -> None:
+async def test_empty_tree_is_not_saved(keeping: WorkSaver, tmp_path: Path, spool: Spool, published_of: Any) -> None:
     """A tree with only ignored files is not saved either."""
     await keeping.save_work(lambda: False)
     (tmp_path / "work/node_modules").mkdir()
     (tmp_path / "work/node_modules/a.js").write_text("x")
     await keeping.save_work(lambda: False)
     await keeping.save_transcript(b"")
-    assert said(spool) == []
+    assert published_of(spool) == []
 
 
 async def test_unreadable_files_are_named_with_the_archive(
-    keeping: WorkSaver, tmp_path: Path, spool: Spool, said: Any, monkeypatch: pytest.MonkeyPatch
+    keeping: WorkSaver, tmp_path: Path, spool: Spool, published_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The archive of the other files is stored."""
 
@@ -98,7 +98,7 @@ async def test_unreadable_files_are_named_with_the_archive(
     monkeypatch.setattr(work_snapshot, "pack", misses)
     (tmp_path / "work/a").write_text("x")
     await keeping.save_work(lambda: False)
-    data = said(spool)[0].data
+    data = published_of(spool)[0].data
     assert data.artifact is not None
     assert "1 entries could not be read" in data.left_out
 

@@ -119,7 +119,7 @@ def internet(folder: Path) -> Iterator[Internet]:
         for one in (world, host):
             _say(one, "go")
         for one in (world, host):
-            _hear(one, "ready")
+            _await_line(one, "ready")
         yield Internet(host, served, log, asked)
 
 
@@ -129,7 +129,7 @@ def _held(script: str, *words: Any, prefix: tuple[str, ...]) -> Iterator[subproc
     command = [*prefix, "sh", "-c", script, "sh", *map(str, words)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
-            _hear(process, "set")
+            _await_line(process, "set")
             yield process
         finally:
             process.kill()
@@ -141,6 +141,6 @@ def _say(process: subprocess.Popen[str], line: str) -> None:
     process.stdin.flush()
 
 
-def _hear(process: subprocess.Popen[str], wanted: str) -> None:
+def _await_line(process: subprocess.Popen[str], wanted: str) -> None:
     assert process.stdout
     assert process.stdout.readline().strip() == wanted

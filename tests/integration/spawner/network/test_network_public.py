@@ -133,7 +133,7 @@ tell(before=before, named=ask("public.test", 80, b"GET / HTTP/1.0\\r\\n\\r\\n"),
 """,
     )
     assert all(found[name].startswith("HTTP/1.1 200") for name in ("named", "pinned")), found
-    refused = [name for name, told in found.items() if told.startswith("refused")]
+    refused = [name for name, reply in found.items() if reply.startswith("refused")]
     assert refused == ["before", "port", "other", "address", "ours", "tcp"]
     asked = set(net.asked.read_text().split())
     assert asked == {"public.test"}

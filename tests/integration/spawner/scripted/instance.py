@@ -190,10 +190,10 @@ class Instance:
         if self.lags and self._fed:
             return
         for write in writes[self._fed :]:
-            self._hear(write)
+            self._apply_write(write)
         self._fed = len(writes)
 
-    def _hear(self, write: Write) -> None:
+    def _apply_write(self, write: Write) -> None:
         index = self._indexes.get(write.bucket)
         if index is not None:
             gone = "PURGE" if write.value is None else None

@@ -59,7 +59,7 @@ class Journal:
     past_tasks: dict[str, TaskRecord] = field(default_factory=dict)
     """As they were when they were purged."""
     past_sandboxes: dict[str, SandboxRecord] = field(default_factory=dict)
-    said: dict[str, dict[int, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
+    published: dict[str, dict[int, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
     """Events, by source and sequence."""
     broken: list[str] = field(default_factory=list)
 
@@ -165,24 +165,24 @@ class Journal:
     # --- events --------------------------------------------------------------------------------------------------
 
     def _event(self, event: dict[str, Any]) -> None:
-        known = self.said[event["source"]].setdefault(event["sequence"], event)
+        known = self.published[event["source"]].setdefault(event["sequence"], event)
         self._require(known["id"] == event["id"], f"{event['source']} published two events as {event['sequence']}")
 
     def check_events(self) -> None:
         """Every source counts from 1 without a gap, and has published all that its record states."""
-        for source, numbers in self.said.items():
+        for source, numbers in self.published.items():
             self._require(sorted(numbers) == list(range(1, len(numbers) + 1)), f"{source} published {sorted(numbers)}")
         records: list[Record] = [*self.tasks.values(), *self.sandboxes.values()]
         records += [*self.past_tasks.values(), *self.past_sandboxes.values()]
         for record in records:
             self._require(not record.outbox, f"{record.key} has unpublished events")
-            heard = len(self.said.get(record.source, {}))
-            self._require(heard == record.sequence, f"{record.key} has published {record.sequence}, received: {heard}")
+            received = len(self.published.get(record.source, {}))
+            self._require(received == record.sequence, f"{record.key} has published {record.sequence}, received: {received}")
         self.check()
 
     def types(self, source: str) -> list[str]:
         """What a source has published, in order."""
-        numbers = self.said.get(source, {})
+        numbers = self.published.get(source, {})
         return [numbers[number]["type"] for number in sorted(numbers)]
 
     def _require(self, holds: bool, otherwise: str) -> None:

@@ -54,7 +54,7 @@ class Doing(StrEnum):
     """It exists for its creator, and runs no agent."""
     AGENT = "agent"
     """Its agent runs."""
-    SAID_END = "said end"
+    PUBLISHED_END = "said end"
     """Its agent has ended and that was published, or will be when it is recovered."""
     RECOVERING = "recovering"
 
@@ -74,7 +74,7 @@ class Box:
     end: RunEnd | None = None
     spool: list[Any] = field(default_factory=list)
     """What its worker has written down and not published yet."""
-    ended_said: bool = False
+    ended_published: bool = False
 
     @property
     def runs_agent(self) -> bool:

@@ -52,13 +52,13 @@ async def go_on(world: World, spawner: Instance, *, agents_end: bool, fate: Fate
     for waiting in list(world.waiting):
         await world.deliver(waiting, spawner)
     for event in list(world.waiting_events):
-        await world.hear(event, spawner)
+        await world.receive(event, spawner)
     await world.tick(spawner)
     await world.sweep(spawner)
     for _, box in world.boxes():
         await world.join(box, spawner)
         if agents_end:
-            world.workers.agent_ends(box, OUTCOMES[0], said=True)
+            world.workers.agent_ends(box, OUTCOMES[0], published=True)
     spawner.gate.destine(None)
 
 
@@ -75,7 +75,7 @@ async def until_still(world: World, leader: Instance) -> None:
 
 def _mark(world: World) -> tuple[int, ...]:
     doings = tuple(hash((box.unit, box.doing, box.alive, box.runs)) for _, box in world.boxes())
-    return (len(world.journal.writes), len(world.heard), len(world.waiting), len(world.waiting_events), *doings)
+    return (len(world.journal.writes), len(world.received), len(world.waiting), len(world.waiting_events), *doings)
 
 
 def is_over(world: World) -> bool:
@@ -151,7 +151,7 @@ def _check_outcome(world: World, task: TaskRecord) -> None:
 
 def _check_submitted(world: World) -> None:
     """Every task that was submitted is there, or was, or was refused."""
-    refused = {source.split("/")[3] for source, said in world.journal.said.items() for event in said.values()
+    refused = {source.split("/")[3] for source, events in world.journal.published.items() for event in events.values()
                if event["type"] == "task.rejected"}  # fmt: skip
     for command in world.given:
         if isinstance(command.data, SubmitTask):

@@ -43,7 +43,7 @@ class Theatre:
         self._meters = Meters(CollectorRegistry())
         self.tally: Counter[str] = Counter()
         self.run(self._open(directory))
-        self._runner.get_loop().set_exception_handler(self._told)
+        self._runner.get_loop().set_exception_handler(self._on_exception)
 
     async def _open(self, directory: Path) -> None:
         broker = Broker(directory)
@@ -53,7 +53,7 @@ class Theatre:
         self._keys = SpawnerKeys.read(broker.spawner_identity)
         self._bus = await self._stack.enter_async_context(broker.bus(Principal.SPAWNER))
 
-    def _told(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if not isinstance(context.get("exception"), Died):
             loop.default_exception_handler(context)
 
@@ -76,7 +76,7 @@ class Theatre:
         tally["sandboxes"] += len(world.journal.sandboxes)
         tally["warm"] += sum(bool(record.unit) for record in world.journal.sandboxes.values())
         tally["without a task"] += sum(not record.task for record in world.journal.sandboxes.values())
-        tally.update(event["type"] for said in world.journal.said.values() for event in said.values())
+        tally.update(event["type"] for events in world.journal.published.values() for event in events.values())
 
     def check_that_all_happened(self) -> None:
         """Of a good number of histories, everything that is proven by them has happened in some."""

@@ -34,7 +34,7 @@ class Workers:
     world: "World"
     outcomes: dict[str, str] = field(default_factory=dict)
     """What each sandbox's agent came to, by the type of its first end."""
-    _said: int = 0
+    _published: int = 0
 
     async def join(self, box: Box, spawner: "Instance") -> None:
         """Ask for a credential, and go on as the answer says."""
@@ -76,46 +76,46 @@ class Workers:
         self.say(box)
 
     def _recover(self, box: Box) -> None:
-        if box.plan and box.plan.task and not box.ended_said:
+        if box.plan and box.plan.task and not box.ended_published:
             self._end(box, AgentFailed(error="its worker was lost", error_type="worker_lost"))
         self.say(box)
         box.finish(_DRAINED)
 
-    def agent_ends(self, box: Box, outcome: EventData, *, said: bool) -> None:
+    def agent_ends(self, box: Box, outcome: EventData, *, published: bool) -> None:
         """The agent is done. What its worker has not published by now, it publishes when stopped, or recovered."""
         if not box.runs_agent or box.paused:
             return
         self._end(box, outcome)
-        box.doing = Doing.SAID_END
-        if said:
+        box.doing = Doing.PUBLISHED_END
+        if published:
             self.say(box)
 
     def stop(self, box: Box) -> None:
         """Asked to end: its agent is ended, and all is published."""
         if box.runs_agent:
             self._end(box, AgentFailed(error="it was stopped", error_type="stopped"))
-            box.doing = Doing.SAID_END
+            box.doing = Doing.PUBLISHED_END
         box.spool.append(self._event(box, AgentShutdown(reason="stopped", timestamp=self.world.now())))
         self.say(box)
 
     def say(self, box: Box) -> None:
         """Give the broker what is in the spool."""
-        self.world.heard.extend(box.spool)
+        self.world.received.extend(box.spool)
         self.world.waiting_events.extend(box.spool)
         box.spool.clear()
 
     def _end(self, box: Box, outcome: EventData) -> None:
         assert box.plan is not None
-        box.ended_said = True
+        box.ended_published = True
         self.outcomes.setdefault(box.plan.sandbox, outcome.type)
         box.spool.append(self._event(box, outcome))
 
     def _event(self, box: Box, data: EventData) -> Envelope[Any]:
         assert box.plan is not None
-        self._said += 1
+        self._published += 1
         plan, now = box.plan, self.world.now()
         return wrap(
-            data, data.type, source=f"/sandherd/sandbox/{plan.sandbox}", sequence=self._said, project=plan.project,
+            data, data.type, source=f"/sandherd/sandbox/{plan.sandbox}", sequence=self._published, project=plan.project,
             subject=plan.sandbox, time=now, sandboxid=plan.sandbox, taskid=plan.task,
-            id=derived_uuid(now, "event", self._said),
+            id=derived_uuid(now, "event", self._published),
         )  # fmt: skip

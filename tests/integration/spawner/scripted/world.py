@@ -92,7 +92,7 @@ class World:
         """When each command was done, of those that are."""
         self.dead: list[tuple[Envelope[Any], Dead]] = []
         self.waiting_events: list[Envelope[Any]] = []
-        self.heard: list[Envelope[Any]] = []
+        self.received: list[Envelope[Any]] = []
         """All that workers have published."""
         self._clock = BEGIN
         self._sequence = 0
@@ -248,7 +248,7 @@ class World:
         waiting.delivery = waiting.delivery._replace(deliveries=waiting.delivery.deliveries + 1)
         await self.step(spawner, "handle", handle(), fate)
 
-    async def hear(self, event: Envelope[Any], spawner: Instance, fate: Fate | None = None) -> None:
+    async def receive(self, event: Envelope[Any], spawner: Instance, fate: Fate | None = None) -> None:
         """An agent's event reaches this spawner, for the first time or again."""
         subject = event_subject(event.project, event.subject, event.type)
         delivery = Delivery(subject, event.to_json(), "EVENTS", self.next_sequence(), 1, event.time)

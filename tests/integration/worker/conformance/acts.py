@@ -19,7 +19,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Hear:
+class Receive:
     """Continue to work until it has received this; an agent that can't receive in the middle of a turn ignores it."""
 
     text: str
@@ -37,4 +37,4 @@ class Recall:
     """Be known to remember; it comes before messages."""
 
 
-Act = Edit | Run | Hear | Say | Recall
+Act = Edit | Run | Receive | Say | Recall

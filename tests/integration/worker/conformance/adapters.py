@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 import psutil
 
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
-from tests.integration.worker.conformance.acts import Act, Edit, Hear, Recall, Run, Say
+from tests.integration.worker.conformance.acts import Act, Edit, Receive, Recall, Run, Say
 from tests.models import anthropic_answers as claudes
 from tests.models import openai_answers as gpts
 from tests.models.anthropic import anthropic_model
@@ -33,7 +33,7 @@ class Adapter:
     """Its tool that edits a file, as its events call it."""
     victims: ClassVar[dict[str, str]]
     """Its processes whose death is the agent's death, and a part of the command line of each."""
-    hears_mid_turn: ClassVar[bool] = True
+    receives_mid_turn: ClassVar[bool] = True
     """Whether a message reaches it in the middle of a turn; else when the turn is over."""
     follows_up: ClassVar[bool] = True
     """Whether it takes a message when its task is done; else that is refused, with the reason."""
@@ -106,9 +106,9 @@ class Program(Adapter):
         raise NotImplementedError
 
     async def remembers(self, text: str) -> bool:
-        said = [event.data.content for event in await self.sandbox.events("message")]
-        told = [part for content in said if content.startswith("[") for part in [json.loads(content)]]
-        return bool(told) and text in json.dumps(told[-1])
+        contents = [event.data.content for event in await self.sandbox.events("message")]
+        recalled = [part for content in contents if content.startswith("[") for part in [json.loads(content)]]
+        return bool(recalled) and text in json.dumps(recalled[-1])
 
 
 class Command(Program):
@@ -131,7 +131,7 @@ class Command(Program):
                 return [f"edit {path} {text}", "spend"]
             case Run(command):
                 return [f"run {command}"]
-            case Hear(text):
+            case Receive(text):
                 return [f"hear {text}"]
             case Say(text):
                 return [f"say {text}"]
@@ -148,7 +148,7 @@ class Acp(Program):
     kind = "acp"
     edits_with = "edit"
     victims: ClassVar[dict[str, str]] = {"driver": "sandherd_drivers.acp", "program": SCRIPTED_ACP.name}
-    hears_mid_turn = False
+    receives_mid_turn = False
     keeps_session = False
     _calls = 0
 
@@ -169,7 +169,7 @@ class Acp(Program):
                 return [f'tool {call} edit {{"path": "{path}"}}', edit, f"done {call} ok", "cost 0.25", "tokens 30 4"]
             case Run(command):
                 return [f"tool {call} execute {json.dumps({'command': command})}", f"sh {call} {command}"]
-            case Hear():
+            case Receive():
                 return []
             case Say(text):
                 return [f"say {text}"]
@@ -191,7 +191,7 @@ class Modelled(Adapter):
         """What the model answers."""
         raise NotImplementedError
 
-    def until_heard(self, text: str, meanwhile: Callable[[], Any]) -> Callable[[Any], Any]:
+    def until_received(self, text: str, meanwhile: Callable[[], Any]) -> Callable[[Any], Any]:
         """A step of the script that is made again and again until the model is shown this."""
         script = self.model._common
 
@@ -229,8 +229,8 @@ class Claude(Modelled):
                 return claudes.calls("Write", file_path=path, content=text + "\n")
             case Run(command):
                 return claudes.calls("Bash", command=command)
-            case Hear(text):
-                return self.until_heard(text, lambda: claudes.calls("Bash", command="sleep 0.1"))
+            case Receive(text):
+                return self.until_received(text, lambda: claudes.calls("Bash", command="sleep 0.1"))
             case Say(text):
                 return claudes.says(text)
             case Recall():
@@ -260,8 +260,8 @@ class OpenHands(Modelled):
                 return gpts.calls("file_editor", command="create", path=where, file_text=text + "\n")
             case Run(command):
                 return gpts.calls("terminal", command=command)
-            case Hear(text):
-                return self.until_heard(text, lambda: gpts.calls("terminal", command="sleep 0.1"))
+            case Receive(text):
+                return self.until_received(text, lambda: gpts.calls("terminal", command="sleep 0.1"))
             case Say(text):
                 return gpts.says(text)
             case Recall():

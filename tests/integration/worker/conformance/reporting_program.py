@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 EVENTS = os.fdopen(int(os.environ["SANDHERD_EVENTS_FD"]), "w")
-HEARD: "queue.Queue[str]" = queue.Queue()
-TOLD = [os.environ["SANDHERD_TASK"]]
+RECEIVED: "queue.Queue[str]" = queue.Queue()
+PROMPTS = [os.environ["SANDHERD_TASK"]]
 
 
 def tell(event: str, **data: Any) -> None:
@@ -43,8 +43,8 @@ def use(tool: str, rest: str) -> None:
     tell("tool_completed", tool=tool, tool_use_id=call)
 
 
-def hear(text: str) -> None:
-    while text not in HEARD.get():
+def receive(text: str) -> None:
+    while text not in RECEIVED.get():
         pass
     say(f"heard {text}")
 
@@ -55,9 +55,9 @@ def do(line: str) -> None:
         case "say":
             say(rest)
         case "hear":
-            hear(rest)
+            receive(rest)
         case "prompts":
-            say(json.dumps(TOLD))
+            say(json.dumps(PROMPTS))
         case "spend":
             tell("usage", input_tokens=30, output_tokens=4, cost_micro_usd=250_000)
         case "edit" | "run":
@@ -66,18 +66,18 @@ def do(line: str) -> None:
 
 def listen() -> None:
     for line in sys.stdin:
-        HEARD.put(line.rstrip("\n").replace("\\n", "\n"))
+        RECEIVED.put(line.rstrip("\n").replace("\\n", "\n"))
 
 
 def main() -> None:
     threading.Thread(target=listen, daemon=True).start()
     while True:
         try:
-            for line in TOLD[-1].splitlines():
+            for line in PROMPTS[-1].splitlines():
                 do(line)
             break
         except KeyboardInterrupt:
-            TOLD.append(HEARD.get())
+            PROMPTS.append(RECEIVED.get())
     EVENTS.close()
     os._exit(0)  # the thread still reads
 
