@@ -31,7 +31,7 @@ class Voice:
         self._sent = self._acknowledged = 0
         self._moved = asyncio.Event()
 
-    async def say_all(self, events: list[BenchEvent], moments: dict[str, float]) -> None:
+    async def publish_all(self, events: list[BenchEvent], moments: dict[str, float]) -> None:
         """Say them in order. Raises `RuntimeError` if the broker refuses one."""
         await self._client.subscribe(self._inbox, cb=self._on_ack)
         for start in range(0, len(events), _CHUNK):

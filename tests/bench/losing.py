@@ -48,7 +48,7 @@ async def _lose(broker: Broker, number: int) -> tuple[float, float]:
         await mine.publish_stored(_SUBJECT, b"{}", msg_id=f"before-{number}")
         begun = time.monotonic()
         await leader.kill()
-        return await asyncio.gather(_say(mine, number, begun), _try(bare, begun))
+        return await asyncio.gather(_publish_number(mine, number, begun), _try(bare, begun))
 
 
 def _connected(broker: Broker, server: NatsServer) -> AbstractAsyncContextManager[Bus]:
@@ -56,7 +56,7 @@ def _connected(broker: Broker, server: NatsServer) -> AbstractAsyncContextManage
     return Bus.open(server.url, name="monitor", identity=who, inbox="_INBOX_monitor", patience=5)
 
 
-async def _say(bus: Bus, number: int, begun: float) -> float:
+async def _publish_number(bus: Bus, number: int, begun: float) -> float:
     await bus.publish_stored(_SUBJECT, b"{}", msg_id=f"after-{number}")
     return time.monotonic() - begun
 

@@ -51,17 +51,17 @@ class NothingRuntime:
         self._there: dict[str, ObservedSandbox] = {}
         self._saying: set[asyncio.Task[None]] = set()
 
-    def on_exit(self, tell: Callable[[str], None]) -> None:
+    def on_exit(self, notify: Callable[[str], None]) -> None:
         """None ends unasked."""
 
     async def create(self, plan: SandboxPlan) -> None:
         if plan.unit not in self._there:
             self._there[plan.unit] = ObservedSandbox(plan.unit, alive=True, runs=1, project=plan.project)
-            saying = asyncio.create_task(self._say_all(plan))
+            saying = asyncio.create_task(self._publish_all(plan))
             self._saying.add(saying)
             saying.add_done_callback(self._saying.discard)
 
-    async def _say_all(self, plan: SandboxPlan) -> None:
+    async def _publish_all(self, plan: SandboxPlan) -> None:
         started = AgentStarted(timestamp=datetime.now(UTC), sdk="command", task="", task_description_length=0)
         for sequence, data in enumerate((started, AgentCompleted(exit_code=0)), 1):
             await self._sink.publish_event(_published(plan, data, sequence))

@@ -36,7 +36,7 @@ SAMPLES: Final = 100
 
 async def measure(recorder: Recorder) -> None:
     """The quiet project's latency during each flood; the baseline is its latency without other requests."""
-    async with Bench.open() as bench, asked(bench) as ask:
+    async with Bench.open() as bench, request_loop(bench) as ask:
         for name, (request, count) in FLOODS.items():
             for _ in recorder.each(f"requests.beside_{name}"):
                 idle = latency_of([await ask() for _ in range(SAMPLES)])
@@ -44,7 +44,7 @@ async def measure(recorder: Recorder) -> None:
 
 
 @asynccontextmanager
-async def asked(bench: Bench) -> AsyncIterator[Callable[[], Any]]:
+async def request_loop(bench: Bench) -> AsyncIterator[Callable[[], Any]]:
     """A running event-ingest with both histories, and a way to ask it as the quiet project: the seconds it took."""
     url = await bench.new_database()
     await _store(url, [*make_events(EVENTS, first=41), *_of_the_quiet_one()])

@@ -47,13 +47,13 @@ def _lay_out(work: Path, files: int) -> None:
 
 
 async def _watch(home: Path) -> float:
-    async def say(data: EventData) -> None:
+    async def publish(data: EventData) -> None:
         raise RuntimeError(f"nothing has changed, and this was reported: {data!r}")
 
     async def put_aside(_content: bytes) -> ArtifactRef:
         raise RuntimeError("nothing has changed, and a diff was stored")
 
-    tracker = FileTracker(home / "work", home / "shadow", Redactor(), say, put_aside)
+    tracker = FileTracker(home / "work", home / "shadow", Redactor(), publish, put_aside)
     await tracker.start()
     shares = []
     for seconds in (_SETTLING, _SECONDS):

@@ -109,10 +109,10 @@ async def test_decision_reaches_its_approval_request(echo: DriverProcess) -> Non
     """A request is granted, denied, or withdrawn by an interrupt; a decision for an unknown request is ignored."""
     echo.begin("use A\nuse B\nuse C", {})
     for count, granted in ((1, True), (2, False)):
-        asked = await echo.received("driver.ask", count)
-        assert asked["input"] == {"command": "ls"}
+        requested = await echo.received("driver.ask", count)
+        assert requested["input"] == {"command": "ls"}
         echo.send("decide", approval_id="apr-of-nobody", granted=True, reason=None)
-        echo.send("decide", approval_id=asked["approval_id"], granted=granted, reason=f"r{count}")
+        echo.send("decide", approval_id=requested["approval_id"], granted=granted, reason=f"r{count}")
     await echo.received("driver.ask", 3)
     echo.send("interrupt")
     await echo.received("driver.turn", state="idle")

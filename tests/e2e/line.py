@@ -182,7 +182,7 @@ class Given:
         ).document()
         return answer
 
-    async def asked(self, tool: str) -> Event:
+    async def requested(self, tool: str) -> Event:
         """Wait until the agent asks leave for this, and return what `approvals list` shows of it."""
         shown: list[Event] = []
 

@@ -55,8 +55,8 @@ async def test_acp_agent_is_approved_messaged_and_ended(line: Line) -> None:
     options = acp("--ask", "execute", "--linger", "600")
     async with line.given("\n".join(steps), *options) as given:
         for verdict in ("grant", "deny"):
-            asked = await given.asked("execute")
-            (await line("approvals", verdict, asked["sandbox"], asked["approval_id"])).checked_output()
+            requested = await given.requested("execute")
+            (await line("approvals", verdict, requested["sandbox"], requested["approval_id"])).checked_output()
         await given.event("agent.message", content="[yes]")
         await given.event("agent.message", content="[no]written")
         await given.appears("began")

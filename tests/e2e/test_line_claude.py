@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.line import HOLD, Given, Line
 from tests.models.anthropic import AnthropicModel, Request, anthropic_model
-from tests.models.anthropic_answers import Answer, Failure, calls, says
+from tests.models.anthropic_answers import Answer, Failure, calls, writes
 
 pytestmark = [
     pytest.mark.e2e,
@@ -36,8 +36,8 @@ def claude(model: AnthropicModel, *options: str) -> list[str]:
 def until_received(text: str, model: AnthropicModel, then: Answer) -> Any:
     """Be busy until the model is shown this, and then go on. No two calls are alike: the monitor looks for loops."""
 
-    def step(asked: Request) -> Answer:
-        if text in asked.words:
+    def step(requested: Request) -> Answer:
+        if text in requested.words:
             return then
         model.script(step)
         return calls("Bash", command=f"sleep 0.1  # {len(model.requests)}")
@@ -48,7 +48,7 @@ def until_received(text: str, model: AnthropicModel, then: Answer) -> Any:
 async def test_task_is_completed_after_a_rate_limit(line: Line, model: AnthropicModel) -> None:
     """A 429 fails the attempt with its reason, and the next one edits and runs: shown live, and stored whole."""
     edit = calls("Write", file_path="hello.py", content="print('from inside')\n")
-    model.script(Failure(status=429, message="too many"), edit, calls("Bash", command="python3 hello.py"), says("Ok."))
+    model.script(Failure(status=429, message="too many"), edit, calls("Bash", command="python3 hello.py"), writes("Ok."))
     done = await line("run", "Greet", *claude(model, "--attempts", "2"))
     shown = done.checked_output()
     for words in ("model_unavailable", "task.retry_scheduled", "+print('from inside')", "│ from inside", "0.0024 $"):
@@ -89,10 +89,10 @@ async def test_approvals_of_claude_are_granted_and_denied(line: Line, model: Ant
     model.script(
         calls("Bash", command="touch granted"),
         calls("Bash", command="touch denied"),
-        lambda asked: calls("Read", file_path="granted") if "not that one" in asked.words else says("It was not told."),
+        lambda requested: calls("Read", file_path="granted") if "not that one" in requested.words else writes("It was not told."),
         calls("Bash", command=HOLD),
-        says("Stopped."),
-        says("Again."),
+        writes("Stopped."),
+        writes("Again."),
     )
     async with line.given("Work", *claude(model, "--ask", "Bash", "--linger", "600")) as given:
         await answer(given, "granted", "grant")
@@ -108,14 +108,14 @@ async def test_approvals_of_claude_are_granted_and_denied(line: Line, model: Ant
         stops = [event["data"]["stop_reason"] for event in await given.events("agent.turn_completed")]
         assert stops == ["interrupted", "end_turn", "end_turn"]
         assert "Stopped." in model.requests[-1].words
-        assert {asked.session for asked in model.requests} == {model.requests[0].session}
+        assert {requested.session for requested in model.requests} == {model.requests[0].session}
 
 
 async def answer(given: Given, word: str, verdict: str, *options: str) -> None:
     """Wait until the agent asks for a command with this word, and answer."""
-    asked = await given.asked("Bash")
-    assert word in asked["input"]["command"]
-    (await given.line("approvals", verdict, asked["sandbox"], asked["approval_id"], *options)).checked_output()
+    requested = await given.requested("Bash")
+    assert word in requested["input"]["command"]
+    (await given.line("approvals", verdict, requested["sandbox"], requested["approval_id"], *options)).checked_output()
 
 
 async def test_killed_program_has_one_end(line: Line, model: AnthropicModel) -> None:

@@ -11,7 +11,7 @@ import pytest
 from spawner.runtimes.bubblewrap import INSIDE
 from tests.e2e.line import HOLD, Line
 from tests.models.openai import OpenAIModel, Request, openai_model
-from tests.models.openai_answers import Answer, Failure, calls, says
+from tests.models.openai_answers import Answer, Failure, calls, writes
 
 pytestmark = [
     pytest.mark.e2e,
@@ -42,8 +42,8 @@ def openhands(model: OpenAIModel, *options: str) -> list[str]:
 def until_received(text: str, model: OpenAIModel, then: Answer) -> Any:
     """Be busy until the model is shown this, and then go on. No two calls are alike: the monitor looks for loops."""
 
-    def step(asked: Request) -> Answer:
-        if text in asked.words:
+    def step(requested: Request) -> Answer:
+        if text in requested.words:
             return then
         model.script(step)
         return calls("terminal", command=f"sleep 0.1  # {len(model.requests)}")
@@ -88,20 +88,20 @@ async def test_approvals_of_openhands_are_granted_and_denied(line: Line, model: 
     model.script(
         calls("terminal", command="touch granted"),
         calls("terminal", command="touch denied"),
-        lambda asked: calls("terminal", command=HOLD) if "not that one" in asked.words else says("It was not told."),
-        says("Stopped."),
+        lambda requested: calls("terminal", command=HOLD) if "not that one" in requested.words else writes("It was not told."),
+        writes("Stopped."),
         Failure(status=429, message="too many"),
     )
     async with line.given("Work", *openhands(model, "--ask", "terminal", "--linger", "600")) as given:
         for word, *answer in (("granted", "grant"), ("denied", "deny", "--reason", "not that one"), ("began", "grant")):
-            asked = await given.asked("terminal")
-            assert word in asked["input"]["command"]
+            requested = await given.requested("terminal")
+            assert word in requested["input"]["command"]
             verdict, *options = answer
-            (await line("approvals", verdict, asked["sandbox"], asked["approval_id"], *options)).checked_output()
+            (await line("approvals", verdict, requested["sandbox"], requested["approval_id"], *options)).checked_output()
         work = (await given.appears("began")).parent
         assert ((work / "granted").exists(), (work / "denied").exists()) == (True, False)
         assert (await given.send("hold on", "--interrupt"))["state"] == "acknowledged"
         await given.event("agent.completed", final_output="Stopped.")
         assert (await given.send("and now?"))["state"] == "acknowledged"
         assert "LLMRateLimitError" in (await given.event("agent.error"))["data"]["error"]
-        assert {asked.session for asked in model.requests} == {model.requests[0].session}
+        assert {requested.session for requested in model.requests} == {model.requests[0].session}

@@ -20,7 +20,7 @@ from tests.doubles.otlp.receiver import Collector, ReceivedSpan, collecting
 from tests.drivers.toolchains import interpreter
 from tests.e2e.line import Line
 from tests.models.anthropic import anthropic_model
-from tests.models.anthropic_answers import calls, says
+from tests.models.anthropic_answers import calls, writes
 from tests.models.ports import DECLARED, endpoints
 from tests.patience import PATIENCE
 
@@ -79,7 +79,7 @@ def is_whole(spans: list[ReceivedSpan], names: tuple[str, ...]) -> bool:
 async def test_trace_joins_submission_sandbox_worker_agent_and_history(line: Line, collector: Collector) -> None:
     """The task's span contains its sandbox's, that its agent's, and that its calls and those of its own program."""
     async with anthropic_model() as model:
-        model.script(calls("Bash", command="echo from inside"), says("Done."))
+        model.script(calls("Bash", command="echo from inside"), writes("Done."))
         given = [f"ANTHROPIC_BASE_URL={model.url}", "CLAUDE_CODE_MAX_RETRIES=0"]
         words = [word for item in given for word in ("--env", item)]
         secret = "sk-ant-scripted-0123456789"

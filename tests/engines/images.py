@@ -158,10 +158,10 @@ def wheels() -> Path:
     """The wheels of every image, as `requirements.lock` has them. Fetched once, with what docs/images.md says."""
     lock = ROOT / "requirements.lock"
     with alone("wheels") as folder:
-        kept = folder / "requirements.lock"
-        if not kept.exists() or kept.read_bytes() != _wanted(lock):
+        stored = folder / "requirements.lock"
+        if not stored.exists() or stored.read_bytes() != _wanted(lock):
             folder.mkdir(exist_ok=True)
-            kept.write_bytes(b"")
+            stored.write_bytes(b"")
             (folder / "wanted.txt").write_bytes(_wanted(lock))
             fetch = ["pip", "download", "-q", "--no-deps", "--require-hashes", "--prefer-binary"]
             uvx = [str(Path(sys.executable).with_name("uv")), "tool", "run", "--python", sys.executable]
@@ -171,7 +171,7 @@ def wheels() -> Path:
             )  # fmt: skip
             if pip.returncode:
                 raise RuntimeError(f"the wheels of our images can't be had: {pip.stderr[-1000:]}")
-            kept.write_bytes(_wanted(lock))
+            stored.write_bytes(_wanted(lock))
     return folder / "files"
 
 

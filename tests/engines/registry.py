@@ -61,9 +61,9 @@ class Registry:
 
     def _answers(self) -> bool:
         try:
-            with closing(http.client.HTTPConnection(self.host, timeout=5)) as asked:
-                asked.request("GET", "/v2/")
-                return asked.getresponse().status == http.HTTPStatus.OK
+            with closing(http.client.HTTPConnection(self.host, timeout=5)) as requested:
+                requested.request("GET", "/v2/")
+                return requested.getresponse().status == http.HTTPStatus.OK
         except OSError:
             return False
 

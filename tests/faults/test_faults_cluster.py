@@ -139,14 +139,14 @@ class Voice:
     """Says one event after the other as the monitor, and notes when each was acknowledged."""
 
     def __init__(self, bus: Bus) -> None:
-        self._speaker = EventPublisher(bus, "monitor")
+        self._publisher = EventPublisher(bus, "monitor")
         self.acknowledged: dict[str, float] = {}
 
     async def talk(self) -> None:
         """Until cancelled."""
         while True:
             report = MonitorConductorReported(status="coherent", coherence_score=1.0, sandboxes=0)
-            published = await self._speaker.publish(report, project="default", entity="fleet")
+            published = await self._publisher.publish(report, project="default", entity="fleet")
             self.acknowledged[str(published.id)] = time.monotonic()
             await asyncio.sleep(VOICE_EVERY)
 

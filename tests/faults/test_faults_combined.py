@@ -126,10 +126,10 @@ async def lose(stack: Stack, sandbox: str) -> list[StoredMessage]:
     stack.allow(sandbox, EARLY)
     await spool.reaches(max(event.sequence for event in spool.events()) + 30)
     os.kill(victim, signal.SIGSTOP)
-    kept = spool.events()
+    retained = spool.events()
     os.kill(victim, signal.SIGKILL)
     os.kill(broker, signal.SIGKILL)
-    return kept
+    return retained
 
 
 async def has_restarted(stack: Stack, count: int) -> bool | None:

@@ -107,14 +107,14 @@ class Machine:
                 if len(words) > 1 and words[-2].endswith("toolbox.py") and "python" in words[0]:
                     process.kill()
 
-    async def ask(self, ask: str, **asked: Any) -> dict[str, Any]:
+    async def ask(self, ask: str, **requested: Any) -> dict[str, Any]:
         """Ask the daemon inside. Raises `NoToolboxError` and `RefusedError`."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._socket))
         except OSError as error:
             raise NoToolboxError(str(error)) from error
         try:
-            packed = json.dumps({"ask": ask, **asked}).encode()
+            packed = json.dumps({"ask": ask, **requested}).encode()
             writer.write(len(packed).to_bytes(8, "big") + packed)
             reply = json.loads(await reader.readexactly(int.from_bytes(await reader.readexactly(8), "big")))
         except (OSError, asyncio.IncompleteReadError) as error:

@@ -67,7 +67,7 @@ def _faulty(double: "Double") -> Any:
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        double.asked.append((request.method, request.path))
+        double.requested.append((request.method, request.path))
         fault = next((fault for fault in double.faults if fault.hits(request)), None)
         try:
             if fault and fault.slow:
@@ -187,8 +187,8 @@ class Inside:
         return held.machine
 
     async def execute(self, request: web.Request) -> web.Response:
-        asked = await request.json()
-        return answer("ExecuteResponse", await self._machine(request).ask("execute", **asked))
+        requested = await request.json()
+        return answer("ExecuteResponse", await self._machine(request).ask("execute", **requested))
 
     async def make_session(self, request: web.Request) -> web.Response:
         await self._machine(request).ask("make_session", session=(await request.json())["sessionId"])
@@ -199,12 +199,12 @@ class Inside:
         return answer("Session", await self._machine(request).ask("show_session", session=session))
 
     async def in_session(self, request: web.Request) -> web.Response:
-        asked = await request.json()
+        requested = await request.json()
         reply = await self._machine(request).ask(
             "in_session",
             session=request.match_info["session"],
-            command=asked["command"],
-            run_async=bool(asked.get("runAsync")),
+            command=requested["command"],
+            run_async=bool(requested.get("runAsync")),
         )
         return answer("SessionExecuteResponse", reply)
 

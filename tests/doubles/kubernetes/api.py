@@ -61,7 +61,7 @@ class Api:
         self.telling.set()
         self.marks = 0
         """How many bookmarks were sent."""
-        self.asked: list[tuple[str, str]] = []
+        self.requested: list[tuple[str, str]] = []
         """Every call: its method, and its path with its query."""
         self.groups = GROUPS | ({"agents.x-k8s.io": {sandboxes: ["sandboxes"]}} if sandboxes else {})
         self.streams: dict[web.StreamResponse, web.Request] = {}
@@ -92,7 +92,7 @@ class Api:
     async def _outer(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        self.asked.append((request.method, request.path_qs))
+        self.requested.append((request.method, request.path_qs))
         fault = next((one for one in self.faults if one.takes(request)), None)
         try:
             self._admit(request, fault)
@@ -192,12 +192,12 @@ class Api:
                         since = self.store.version
                         for item in self.store.listed(resource, namespace, selector):
                             await _write(stream, "ADDED", item)
-                    await self._tell(request, stream, resource, namespace, selector, since)
+                    await self._notify(request, stream, resource, namespace, selector, since)
         finally:
             self.streams.pop(stream, None)
         return stream
 
-    async def _tell(
+    async def _notify(
         self,
         request: web.Request,
         stream: web.StreamResponse,

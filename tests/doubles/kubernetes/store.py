@@ -134,7 +134,7 @@ class Store:
             item["metadata"]["deletionGracePeriodSeconds"] = 0
             return self._put("MODIFIED", resource, item)
         del self.objects[resource, namespace, name]
-        self._tell("DELETED", resource, item)
+        self._notify("DELETED", resource, item)
         return item
 
     def orphans(self, uid: str) -> list[tuple[str, str, str]]:
@@ -180,10 +180,10 @@ class Store:
     def _put(self, type: str, resource: str, item: Json) -> Json:
         meta = item["metadata"]
         self.objects[resource, meta["namespace"], meta["name"]] = item
-        self._tell(type, resource, item)
+        self._notify(type, resource, item)
         return copy.deepcopy(item)
 
-    def _tell(self, type: str, resource: str, item: Json) -> None:
+    def _notify(self, type: str, resource: str, item: Json) -> None:
         self.version = next(self._versions)
         item["metadata"]["resourceVersion"] = str(self.version)
         event = Event(self.version, type, resource, copy.deepcopy(item))

@@ -46,7 +46,7 @@ class Collector:
 
     endpoint: str = ""
     mood: Mood = "takes"
-    asked: int = 0
+    requested: int = 0
     held: int = 0
     """Requests that are being kept waiting at this moment."""
     spans: list[ReceivedSpan] = field(default_factory=list)
@@ -88,7 +88,7 @@ class Collector:
 
     async def answer(self, request: web.Request) -> web.Response:
         """One export, as the mood is."""
-        self.asked += 1
+        self.requested += 1
         body = await request.read()
         if self.mood == "hangs":
             self.held += 1

@@ -65,25 +65,25 @@ def main() -> None:
     agent = subprocess.Popen(
         [sys.executable, str(AGENT), "forks", "model"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    asked_of, replies = agent.stdin, agent.stdout
-    assert asked_of is not None
+    requests_to, replies = agent.stdin, agent.stdout
+    assert requests_to is not None
     assert replies is not None
 
     def send(message: dict[str, Any]) -> None:
-        asked_of.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
-        asked_of.flush()
+        requests_to.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        requests_to.flush()
 
-    for number, (asked, params) in enumerate(REQUESTS):
-        send({"id": number, "method": asked, "params": params})
+    for number, (requested, params) in enumerate(REQUESTS):
+        send({"id": number, "method": requested, "params": params})
         while "method" in (message := json.loads(replies.readline())):
             method = message["method"]
             hold(SENT_MODELS[method], message["params"])
             kinds.append(message["params"].get("update", {}).get("sessionUpdate", method))
             if "id" in message:
                 send({"id": message["id"], "result": GIVEN[method]})
-        hold(ANSWERS[asked], message["result"])
-        kinds.append(asked)
-    asked_of.close()
+        hold(ANSWERS[requested], message["result"])
+        kinds.append(requested)
+    requests_to.close()
     assert agent.wait() == 0
     print(json.dumps(sorted(set(kinds))))
 

@@ -52,11 +52,11 @@ def test_range_of_lines_is_read(root: Path, tree: ClientFiles, line: int | None,
 @pytest.mark.parametrize("path", ["../secret", "x/../../secret", "/etc/passwd", "secret", ".", "", "\0"])
 def test_path_outside_the_work_tree_is_refused(root: Path, tree: ClientFiles, path: str) -> None:
     """A path with `..`, an absolute, a relative and an empty path are neither read nor written."""
-    asked = path if path in {"secret", "", "\0"} else os.path.join(root, path)  # noqa: PTH118  # as an agent would
+    requested = path if path in {"secret", "", "\0"} else os.path.join(root, path)  # noqa: PTH118  # as an agent would
     with pytest.raises(RefusedPathError):
-        tree.read(asked)
+        tree.read(requested)
     with pytest.raises(RefusedPathError):
-        tree.write(asked, "mine now")
+        tree.write(requested, "mine now")
     assert (root.parent / "secret").read_text() == "not yours"
 
 

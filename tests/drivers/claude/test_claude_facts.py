@@ -4,7 +4,7 @@ import pytest
 
 from tests.drivers.claude.conftest import UNTIL_ENOUGH, StartClaude
 from tests.models.anthropic import AnthropicModel
-from tests.models.anthropic_answers import Usage, calls, says
+from tests.models.anthropic_answers import Usage, calls, writes
 
 pytestmark = pytest.mark.agents
 
@@ -19,7 +19,7 @@ async def test_outcome_of_each_call_is_reported(claude: StartClaude, model: Anth
         calls("Bash", command=ENDLESS, timeout=1000),
         calls("Bash", command="touch no.txt"),
         calls("Read", file_path="missing.txt"),
-        *[says("done")] * 2,
+        *[writes("done")] * 2,
     )
     driver = await claude("work", allowed_tools=["Bash(sh *)", "Read"])
     await driver.received("agent.turn_completed")
@@ -37,7 +37,7 @@ async def test_outcome_of_each_call_is_reported(claude: StartClaude, model: Anth
 
 async def test_what_begins_a_turn_is_reported(claude: StartClaude, model: AnthropicModel) -> None:
     """The end of a background task begins a turn by itself; a message begins one with its origin."""
-    model.script(calls("Bash", command="sh -c 'echo well'", run_in_background=True), *[says("done")] * 4)
+    model.script(calls("Bash", command="sh -c 'echo well'", run_in_background=True), *[writes("done")] * 4)
     driver = await claude("work", allowed_tools=["Bash(sh *)"])
     await driver.received("driver.turn", state="idle", turn=2)
     driver.message("more", "guardian_nudge", origin="nudge")
@@ -49,7 +49,7 @@ async def test_what_begins_a_turn_is_reported(claude: StartClaude, model: Anthro
 async def test_compaction_is_reported(claude: StartClaude, model: AnthropicModel) -> None:
     """The program compacts a context that is too large, before and after are tokens; the summary is no user's."""
     full = Usage(input_tokens=180_000, output_tokens=100)
-    model.script(calls("Bash", command="echo 1", usage=full), says("<summary>SHORT</summary>"), *[says("done")] * 2)
+    model.script(calls("Bash", command="echo 1", usage=full), writes("<summary>SHORT</summary>"), *[writes("done")] * 2)
     driver = await claude("work", model="claude-sonnet-4-5", env={"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "100000"})
     compacted = await driver.received("agent.context_compacted")
     assert (compacted["trigger"], compacted["turn"]) == ("automatic", 1)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.drivers.claude.conftest import UNTIL_ENOUGH, StartClaude, appears, program
 from tests.models.anthropic import AnthropicModel
-from tests.models.anthropic_answers import Failure, Usage, calls, says
+from tests.models.anthropic_answers import Failure, Usage, calls, writes
 
 pytestmark = pytest.mark.agents
 
@@ -22,7 +22,7 @@ async def test_error_of_the_models_server_fails_the_task(
     claude: StartClaude, model: AnthropicModel, status: int, error_type: str, text: str
 ) -> None:
     """Only a temporary error is retryable. The session continues."""
-    model.script(Failure(status=status, message="scripted"), says("better"))
+    model.script(Failure(status=status, message="scripted"), writes("better"))
     driver = await claude("begin")
     result = await driver.received("driver.result")
     assert result["error_type"] == error_type
@@ -36,7 +36,7 @@ async def test_error_of_the_models_server_fails_the_task(
 
 async def test_rate_limited_request_is_retried_and_reported(claude: StartClaude, model: AnthropicModel) -> None:
     """A 429 of the model's server is retried, and a system message reports the retry."""
-    model.script(Failure(status=429, headers={"retry-after": "0"}), says("there"))
+    model.script(Failure(status=429, headers={"retry-after": "0"}), writes("there"))
     driver = await claude("begin", env={"CLAUDE_CODE_MAX_RETRIES": "1"})
     assert (await driver.received("driver.result"))["error_type"] is None
     notices = [line["metadata"] for line in driver.emitted("agent.system_message")]
@@ -63,7 +63,7 @@ async def test_exceeded_turn_limit_is_a_failure(claude: StartClaude, model: Anth
 
 async def test_exceeded_budget_is_a_failure(claude: StartClaude, model: AnthropicModel) -> None:
     """A later message is refused rather than dropped."""
-    model.script(calls("Bash", command="true", usage=Usage(input_tokens=1_000_000)), says("never said"))
+    model.script(calls("Bash", command="true", usage=Usage(input_tokens=1_000_000)), writes("never said"))
     driver = await claude("begin", max_budget_micro_usd=500_000)
     result = await driver.received("driver.result")
     assert (result["error_type"], result["stop_reason"]) == ("exit_status", "max_budget")
@@ -112,7 +112,7 @@ async def test_turn_that_does_not_stop_in_time_is_charged(claude: StartClaude, m
 
 async def test_program_killed_while_idle_leaves_the_outcome(claude: StartClaude, model: AnthropicModel) -> None:
     """The task was done; the kill is reported as an error of the stream."""
-    model.script(says("done"))
+    model.script(writes("done"))
     driver = await claude("begin")
     await driver.received("driver.turn", state="idle")
     program(driver).send_signal(SIGKILL)

@@ -15,7 +15,7 @@ import pytest
 from tests.drivers.claude.conftest import UNTIL_ENOUGH, StartClaude, appears, program
 from tests.drivers.driver_process import DriverProcess
 from tests.models.anthropic import AnthropicModel
-from tests.models.anthropic_answers import Usage, calls, says
+from tests.models.anthropic_answers import Usage, calls, writes
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.agents
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.agents
 PRICED = Usage(input_tokens=1000, output_tokens=100, cache_read_input_tokens=10, cache_creation_input_tokens=20)
 
 
-def kept(driver: DriverProcess, path: Path) -> dict[str, Any]:
+def stored(driver: DriverProcess, path: Path) -> dict[str, Any]:
     """A copy of the transcript, as the worker would keep it, and the words that resume it."""
     transcript_line = driver.emitted("driver.transcript")[-1]
     shutil.copy(transcript_line["path"], path)
@@ -44,7 +44,7 @@ def costs(driver: DriverProcess) -> list[int]:
 
 async def test_each_turn_is_charged_separately(claude: StartClaude, model: AnthropicModel) -> None:
     """The charge is in whole millionths of a dollar, with tokens, per model."""
-    model.script(says("one", usage=PRICED), calls("Bash", command="true", usage=PRICED), says("two", usage=PRICED))
+    model.script(writes("one", usage=PRICED), calls("Bash", command="true", usage=PRICED), writes("two", usage=PRICED))
     driver = await claude("begin")
     await driver.received("driver.turn", state="idle", turn=1)
     driver.message("go on")
@@ -64,14 +64,14 @@ async def test_session_resumes_from_its_transcript(
     claude: StartClaude, model: AnthropicModel, tmp_path: Path, in_order: bool, fork: bool
 ) -> None:
     """A session resumes in another directory; a fork has a new id, and earlier costs are not charged again."""
-    model.script(says("one", usage=PRICED), says("two", usage=PRICED), says("three", usage=PRICED))
+    model.script(writes("one", usage=PRICED), writes("two", usage=PRICED), writes("three", usage=PRICED))
     first = await claude("remember the pelican")
     await first.received("driver.turn", state="idle", turn=1)
     first.message("and the heron")
     await first.received("driver.turn", state="idle", turn=2)
     if in_order:
         assert await first.stop() == 0
-    resume = kept(first, tmp_path / "kept.jsonl") | {"fork": fork}
+    resume = stored(first, tmp_path / "kept.jsonl") | {"fork": fork}
     await first.kill()
     second = await claude("which birds?", resume=resume)
     await second.received("driver.turn", state="idle")
@@ -88,7 +88,7 @@ async def test_session_resumes_from_its_transcript(
 
 async def test_transcript_is_complete_at_each_turns_end(claude: StartClaude, model: AnthropicModel) -> None:
     """The transcript precedes the outcome, under the session's id, with the last text in it."""
-    model.script(says("the very last words"))
+    model.script(writes("the very last words"))
     driver = await claude("begin")
     transcript_line = await driver.received("driver.transcript", keep=True)
     assert "the very last words" in Path(transcript_line["path"]).read_text()
@@ -98,13 +98,13 @@ async def test_transcript_is_complete_at_each_turns_end(claude: StartClaude, mod
 
 async def test_session_of_killed_program_resumes(claude: StartClaude, model: AnthropicModel, tmp_path: Path) -> None:
     """After a kill during a command, the model is informed that the command's result is unknown."""
-    model.script(calls("Bash", command=UNTIL_ENOUGH), says("again, then"))
+    model.script(calls("Bash", command=UNTIL_ENOUGH), writes("again, then"))
     first = await claude("remember the pelican")
     await appears(first.work_dir / "begun")
     await written(first, tmp_path, '"tool_use"')
     program(first).kill()
     assert await first.ended() == 0
-    second = await claude("go on", resume=kept(first, tmp_path / "kept.jsonl"))
+    second = await claude("go on", resume=stored(first, tmp_path / "kept.jsonl"))
     await second.received("driver.result", error_type=None)
     assert "pelican" in model.requests[1].words
     assert "tool_result" in model.requests[1].words
@@ -128,7 +128,7 @@ async def test_missing_session_is_a_start_error(
 async def test_stop_during_turn_ends_cleanly(claude: StartClaude, model: AnthropicModel) -> None:
     """The command is killed, the turn charged, no waiting message lost, the transcript complete, the exit status 0."""
     model.script(calls("Bash", command=UNTIL_ENOUGH, usage=PRICED))
-    model.script(says("never ending", gate=asyncio.Event()))
+    model.script(writes("never ending", gate=asyncio.Event()))
     driver = await claude("work")
     await appears(driver.work_dir / "begun")
     message = driver.message("one more thing")
@@ -148,7 +148,7 @@ async def test_sigterm_during_turn_ends_cleanly(
 ) -> None:
     """A SIGTERM to the whole group, as the worker sends it, still yields the outcome and the transcript."""
     model.script(calls("Bash", command=UNTIL_ENOUGH, usage=PRICED))
-    model.script(says("never ending", gate=asyncio.Event()))
+    model.script(writes("never ending", gate=asyncio.Event()))
     driver = await claude("count the herons")
     await appears(driver.work_dir / "begun")
     if grace is not None:
@@ -188,7 +188,7 @@ async def _begun(driver: psutil.Process) -> psutil.Process:
 
 async def test_closed_stdin_stops_driver_and_program(claude: StartClaude, model: AnthropicModel) -> None:
     """The driver ends without an error, with its program, when the worker closes its input."""
-    model.script(says("one"))
+    model.script(writes("one"))
     driver = await claude("begin")
     await driver.received("driver.turn", state="idle")
     driver.close_input()

@@ -9,7 +9,7 @@ import pytest
 from tests.drivers.claude.conftest import StartClaude, appears
 from tests.drivers.driver_process import DriverProcess
 from tests.models.anthropic import AnthropicModel, Request
-from tests.models.anthropic_answers import Answer, Call, Text, Thinking, calls, says
+from tests.models.anthropic_answers import Answer, Call, Text, Thinking, calls, writes
 
 pytestmark = pytest.mark.agents
 
@@ -30,7 +30,7 @@ async def test_every_block_becomes_its_event(claude: StartClaude, model: Anthrop
         Answer(blocks=(Thinking("a file"), Text("I write it"), Call("Write", content))),
         calls("Edit", file_path="a.txt", old_string="1", new_string="2"),
         calls("Bash", command="cat a.txt; echo shown >&2"),
-        says("done"),
+        writes("done"),
     )
     driver = await claude("make a.txt")
     await driver.received("driver.turn", state="idle")
@@ -69,14 +69,14 @@ async def test_every_block_becomes_its_event(claude: StartClaude, model: Anthrop
 
 async def test_message_reaches_the_model_within_the_turn(claude: StartClaude, model: AnthropicModel) -> None:
     """The next request has it with its sender; the receipt comes when the model gets it."""
-    model.script(calls("Bash", command="until test -e go; do sleep 0.05; done"), says("heard you"))
+    model.script(calls("Bash", command="until test -e go; do sleep 0.05; done"), writes("heard you"))
     driver = await claude("work")
     await driver.received("agent.tool_use")
     message = driver.message("mind the gap", "guardian_nudge", "monitor")
     assert driver.emitted("driver.taken") == []
     (driver.work_dir / "go").touch()
     assert await driver.received("driver.taken") == {"message": message}
-    assert "[GUARDIAN INTERVENTION] mind the gap" in (await model.asked(2)).words
+    assert "[GUARDIAN INTERVENTION] mind the gap" in (await model.requested(2)).words
     await driver.received("driver.turn", state="idle")
     assert len(driver.emitted("driver.result")) == 1
     assert [line["turn"] for line in driver.emitted("agent.turn_completed")] == [1]
@@ -84,7 +84,7 @@ async def test_message_reaches_the_model_within_the_turn(claude: StartClaude, mo
 
 async def test_message_that_expires_behind_a_tool_is_withdrawn(claude: StartClaude, model: AnthropicModel) -> None:
     """The program had the message, and the model never gets it; one that is late already is not delivered."""
-    model.script(calls("Bash", command="until test -e go; do sleep 0.05; done"), says("nobody spoke"))
+    model.script(calls("Bash", command="until test -e go; do sleep 0.05; done"), writes("nobody spoke"))
     driver = await claude("work")
     await driver.received("agent.tool_use")
     fields = {"message_type": "user_message", "content": "QUITE LATE", "sender_id": None}
@@ -96,7 +96,7 @@ async def test_message_that_expires_behind_a_tool_is_withdrawn(claude: StartClau
     assert "expired" in refused["reason"]
     (driver.work_dir / "go").touch()
     assert await driver.received("driver.taken") == {"message": "young"}
-    assert (await model.asked(2)).words.count("QUITE LATE") == 1
+    assert (await model.requested(2)).words.count("QUITE LATE") == 1
     await driver.received("driver.result", error_type=None)
 
 
@@ -109,7 +109,7 @@ async def test_message_blocked_by_hook_is_refused_each_time(claude: StartClaude,
         hook = {"type": "command", "command": "if grep -q UNWANTED; then exit 2; fi"}
         settings.write_text(json.dumps({"hooks": {"UserPromptSubmit": [{"hooks": [hook]}]}}))
 
-    model.script(says("one"), says("two"))
+    model.script(writes("one"), writes("two"))
     driver = await claude("first", prepare=prepare)
     await driver.received("driver.turn", state="idle", turn=1)
     fields = {"message_type": "user_message", "content": "UNWANTED", "sender_id": None}
@@ -125,7 +125,7 @@ async def test_message_blocked_by_hook_is_refused_each_time(claude: StartClaude,
 
 async def test_messages_after_the_end_are_follow_ups(claude: StartClaude, model: AnthropicModel) -> None:
     """Each is a turn of its own, in order; the outcome is reported once. A repeated message is no turn."""
-    model.script(says("one"), says("two"), says("three"))
+    model.script(writes("one"), writes("two"), writes("three"))
     driver = await claude("first")
     await driver.received("driver.turn", state="idle", turn=1)
     message = driver.message("second")
@@ -142,7 +142,7 @@ async def test_messages_after_the_end_are_follow_ups(claude: StartClaude, model:
 
 async def test_interrupt_stops_a_command_and_keeps_the_session(claude: StartClaude, model: AnthropicModel) -> None:
     """The command is killed, the task has no outcome yet, and the next message continues the conversation."""
-    model.script(calls("Bash", command=SLEEPS), says("what now?"))
+    model.script(calls("Bash", command=SLEEPS), writes("what now?"))
     driver = await claude("work")
     await appears(driver.work_dir / "begun")
     driver.send("interrupt")
@@ -160,9 +160,9 @@ async def test_interrupt_stops_a_command_and_keeps_the_session(claude: StartClau
 
 async def test_interrupt_stops_the_model(claude: StartClaude, model: AnthropicModel) -> None:
     """The interrupt comes while the model streams its reply."""
-    model.script(says("one two three", gate=asyncio.Event()), says("better"))
+    model.script(writes("one two three", gate=asyncio.Event()), writes("better"))
     driver = await claude("talk")
-    await model.asked(1)
+    await model.requested(1)
     driver.send("interrupt")
     await driver.received("driver.turn", state="idle", turn=1)
     driver.message("go on")
@@ -172,12 +172,12 @@ async def test_interrupt_stops_the_model(claude: StartClaude, model: AnthropicMo
 
 async def test_interrupt_with_its_message_stops_the_turn(claude: StartClaude, model: AnthropicModel) -> None:
     """The message and the interrupt come together, before the turn begins."""
-    endless = says("never ending", gate=asyncio.Event())
+    endless = writes("never ending", gate=asyncio.Event())
 
-    def step(asked: Request) -> Answer:
-        return says("better") if "go on" in asked.words else endless
+    def step(requested: Request) -> Answer:
+        return writes("better") if "go on" in requested.words else endless
 
-    model.script(says("ready"), step, step)
+    model.script(writes("ready"), step, step)
     driver = await claude("begin")
     await driver.received("driver.turn", state="idle", turn=1)
     driver.message("do something endless")
@@ -189,7 +189,7 @@ async def test_interrupt_with_its_message_stops_the_turn(claude: StartClaude, mo
 
 async def test_interrupt_while_idle_is_harmless(claude: StartClaude, model: AnthropicModel) -> None:
     """The driver reports idle again, and the next turn completes."""
-    model.script(says("one"), says("two"))
+    model.script(writes("one"), writes("two"))
     driver = await claude("begin")
     await driver.received("driver.turn", state="idle", turn=1)
     driver.send("interrupt")
@@ -202,8 +202,8 @@ async def test_interrupt_while_idle_is_harmless(claude: StartClaude, model: Anth
 async def test_interrupt_with_message_stops_only_earlier_work(claude: StartClaude, model: AnthropicModel) -> None:
     """Messages that waited are not lost; the interrupt's message is a turn of its own and completes."""
 
-    def step(asked: Request) -> Answer:
-        return says("better") if "do this" in asked.words else calls("Bash", command=SLEEPS)
+    def step(requested: Request) -> Answer:
+        return writes("better") if "do this" in requested.words else calls("Bash", command=SLEEPS)
 
     model.script(*[step] * 4)
     driver = await claude("work")
@@ -223,11 +223,11 @@ async def test_task_is_not_done_while_a_subagent_runs(claude: StartClaude, model
     """The starting turn is over; the subagent's result begins a turn by itself, whose text is the outcome."""
     gate = asyncio.Event()
 
-    def step(asked: Request) -> Answer:
-        if "task-notification" in asked.words:
-            return says("so that is it")
-        launched = "Async agent launched" in asked.words
-        return says("I wait") if launched else says("seen", gate=gate)
+    def step(requested: Request) -> Answer:
+        if "task-notification" in requested.words:
+            return writes("so that is it")
+        launched = "Async agent launched" in requested.words
+        return writes("I wait") if launched else writes("seen", gate=gate)
 
     task = {"description": "look", "prompt": "look", "subagent_type": "general-purpose"}
     model.script(Answer(blocks=(Call("Task", task),)), *[step] * 4)
@@ -244,7 +244,7 @@ async def test_task_is_not_done_while_a_subagent_runs(claude: StartClaude, model
 async def test_very_long_message_is_truncated_in_event_only(claude: StartClaude, model: AnthropicModel) -> None:
     """An input longer than the SDK's buffer and a worker's line is written in full, and truncated in the event."""
     size = 1_500_000
-    model.script(calls("Write", file_path="long.txt", content="x" * size), says("done"))
+    model.script(calls("Write", file_path="long.txt", content="x" * size), writes("done"))
     driver = await claude("work")
     await driver.received("driver.result", error_type=None)
     assert (driver.work_dir / "long.txt").stat().st_size == size

@@ -4,7 +4,7 @@ import pytest
 
 from tests.drivers.openhands.conftest import StartOpenHands, appears, with_terminal
 from tests.models.openai import OpenAIModel
-from tests.models.openai_answers import Failure, calls, says
+from tests.models.openai_answers import Failure, calls, writes
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.agents
@@ -38,7 +38,7 @@ async def test_facts_of_calls_are_reported(openhands: StartOpenHands, model: Ope
 async def test_compaction_is_reported(openhands: StartOpenHands, model: OpenAIModel) -> None:
     """When the model's server refuses a context that is too long, the SDK replaces its events by a summary."""
     too_long = Failure(status=400, message="This model's maximum context length is 8192 tokens.")
-    model.script(*[calls("think", thought=str(number)) for number in range(12)], too_long, *[says("done")] * 3)
+    model.script(*[calls("think", thought=str(number)) for number in range(12)], too_long, *[writes("done")] * 3)
     driver = await openhands("work")
     compacted = await driver.received("agent.context_compacted")
     assert (compacted["trigger"], compacted["messages_removed"] > 0) == ("automatic", True)

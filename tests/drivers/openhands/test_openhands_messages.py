@@ -10,7 +10,7 @@ import pytest
 from tests.drivers.driver_process import DriverProcess
 from tests.drivers.openhands.conftest import StartOpenHands, appears, processes, runs
 from tests.models.openai import OpenAIModel, Request
-from tests.models.openai_answers import Answer, Call, calls, says
+from tests.models.openai_answers import Answer, Call, calls, writes
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]  # a start is seconds of work for a whole core
 
@@ -50,7 +50,7 @@ async def test_messages_reach_the_model_in_the_running_turn(openhands: StartOpen
     A message that has expired by then is refused.
     """
     thinking = asyncio.Event()
-    model.script(calls("terminal", command=WAIT), says("First answer.", gate=thinking), says("Second answer."))
+    model.script(calls("terminal", command=WAIT), writes("First answer.", gate=thinking), writes("Second answer."))
     driver = await openhands("Wait.")
     await appears(driver.work_dir / "began")
     sent = [
@@ -65,7 +65,7 @@ async def test_messages_reach_the_model_in_the_running_turn(openhands: StartOpen
     await driver.received("agent.error", phase="driver")  # so it has read all commands before
     assert receipts(driver) == [], "nothing is taken before the model can be shown it"
     (driver.work_dir / "go").touch()
-    second = await model.asked(2)
+    second = await model.requested(2)
     assert texts(second) == [
         "Look at the tests too.",
         "[GUARDIAN INTERVENTION] You drift.",
@@ -78,7 +78,7 @@ async def test_messages_reach_the_model_in_the_running_turn(openhands: StartOpen
     driver.send("nonsense")
     await driver.received("agent.error", phase="driver", count=2)
     thinking.set()
-    third = await model.asked(3)
+    third = await model.requested(3)
     assert third.roles[-2:] == ["assistant", "user"], "it stands behind the answer that was no answer to it"
     assert texts(third) == ["One more thing."]
     result = await driver.received("driver.result")
@@ -96,8 +96,8 @@ async def test_interrupted_turn_stops_and_session_continues(openhands: StartOpen
     model.script(
         calls("terminal", command="sleep 3601"),
         calls("terminal", command="sleep 3602"),
-        says("Never said.", gate=never),
-        says("Here I am."),
+        writes("Never said.", gate=never),
+        writes("Here I am."),
     )
     driver = await openhands("Sleep.")
     driver.send("interrupt")
@@ -107,7 +107,7 @@ async def test_interrupted_turn_stops_and_session_continues(openhands: StartOpen
 
     driver.message("Now sleep.")
     await _stop_command(driver, 3601, turn=2)
-    assert _kept(driver)["execution_status"] == "paused", "as the SDK itself pauses a conversation that may go on"
+    assert _stored(driver)["execution_status"] == "paused", "as the SDK itself pauses a conversation that may go on"
     assert {"subtype": "interrupted"} in [line["metadata"] for line in driver.emitted("agent.system_message")]
     held = await _stop_command_with_a_word_waiting(driver, model)
     assert "Wake up." in texts(held)[-1]
@@ -127,7 +127,7 @@ async def test_interrupted_turn_stops_and_session_continues(openhands: StartOpen
     assert _open_calls(driver) == set()
 
 
-def _kept(driver: DriverProcess) -> dict[str, Any]:
+def _stored(driver: DriverProcess) -> dict[str, Any]:
     """The state of the conversation in its transcript."""
     transcript = Path(driver.emitted("driver.transcript")[-1]["path"])
     state: dict[str, Any] = json.loads(transcript.read_text().split("\n")[0])
@@ -150,7 +150,7 @@ async def _stop_command_with_a_word_waiting(driver: DriverProcess, model: OpenAI
     driver.send("interrupt")
     await driver.received("driver.taken", message=waiting)
     await driver.received("driver.turn", state="running", turn=4)
-    return await model.asked(3)
+    return await model.requested(3)
 
 
 def _open_calls(driver: DriverProcess) -> set[str]:
@@ -168,19 +168,19 @@ def create(path: Path) -> Call:
 async def test_approvals_are_requested_per_call(openhands: StartOpenHands, model: OpenAIModel) -> None:
     """Each call of a reply is approved by itself; messages wait for the decision, and an interrupt denies all calls."""
     model.script(lambda request: Answer(calls=tuple(create(work / name) for name in ("yes", "no"))))
-    model.script(lambda request: Answer(calls=(create(work / "never"),)), says("Well."))
+    model.script(lambda request: Answer(calls=(create(work / "never"),)), writes("Well."))
     driver = await openhands("Write.", approvals=ASK)
     work = driver.work_dir
     await driver.received("driver.ask", 2)
     word = driver.message("Be quick.")
     driver.send("nonsense")
     await driver.received("agent.error", phase="driver")
-    asked = {ask["input"]["path"].rpartition("/")[2]: ask for ask in driver.emitted("driver.ask")}
-    assert asked["yes"]["tool"] == "file_editor"
+    requested = {ask["input"]["path"].rpartition("/")[2]: ask for ask in driver.emitted("driver.ask")}
+    assert requested["yes"]["tool"] == "file_editor"
     assert not (work / "yes").exists()
-    _decide(driver, asked["no"], granted=False, reason="that file is not yours")
-    _decide(driver, asked["yes"], granted=True)
-    second = await model.asked(2)
+    _decide(driver, requested["no"], granted=False, reason="that file is not yours")
+    _decide(driver, requested["yes"], granted=True)
+    second = await model.requested(2)
     assert (work / "yes").read_text() == "made\n"
     assert not (work / "no").exists()
     assert second.roles[-3:] == ["tool", "tool", "user"]

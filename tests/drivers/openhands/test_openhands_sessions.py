@@ -18,7 +18,7 @@ from tests.drivers.openhands.conftest import (
     with_terminal,
 )
 from tests.models.openai import OpenAIModel, Request
-from tests.models.openai_answers import Answer, Call, calls, says
+from tests.models.openai_answers import Answer, Call, calls, writes
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]  # a start is seconds of work for a whole core
 
@@ -26,7 +26,7 @@ COST = 100 * INPUT_PRICE + 20 * OUTPUT_PRICE
 STUBBORN = "trap '' INT TERM HUP; touch {}; while true; do sleep 0.1; done"
 
 
-def kept(driver: DriverProcess, path: Path) -> dict[str, Any]:
+def stored(driver: DriverProcess, path: Path) -> dict[str, Any]:
     """A copy of the transcript, as the worker would keep it, and the words that resume it."""
     transcript = driver.emitted("driver.transcript")[-1]
     shutil.copy(transcript["path"], path)
@@ -45,8 +45,8 @@ async def test_session_is_stopped_resumed_and_forked(
     await appears(first.work_dir / "begun")
     await _stop_in_turn(first, len(model.requests))
 
-    model.script(says("I go on."))
-    second = await openhands("Go on.", resume=kept(first, tmp_path / "first.jsonl"))
+    model.script(writes("I go on."))
+    second = await openhands("Go on.", resume=stored(first, tmp_path / "first.jsonl"))
     result = await second.received("driver.result", stop_reason="finished")
     assert result["session_id"] == first.emitted("driver.ready")[0]["session_id"]
     _goes_on(second, model.requests[-1], ["Remember the heron.", "started", "Go on."])
@@ -56,8 +56,8 @@ async def test_session_is_stopped_resumed_and_forked(
     await second.received("driver.turn", state="idle")
     await second.kill()
 
-    model.script(says("I, too."))
-    forked = kept(second, tmp_path / "second.jsonl") | {"fork": True}
+    model.script(writes("I, too."))
+    forked = stored(second, tmp_path / "second.jsonl") | {"fork": True}
     third = await openhands("And you?", resume=forked)
     result = await third.received("driver.result", final_output="I, too.")
     assert result["session_id"] == third.emitted("driver.ready")[0]["session_id"] != forked["session_id"]
@@ -81,8 +81,8 @@ async def test_session_survives_a_kill_during_its_turn(
     assert not any(line["keep"] for line in first.emitted("driver.transcript"))
     first.process.kill()
     await first.ended()
-    model.script(says("There were two."))
-    second = await openhands("Go on.", resume=kept(first, tmp_path / "first.jsonl"))
+    model.script(writes("There were two."))
+    second = await openhands("Go on.", resume=stored(first, tmp_path / "first.jsonl"))
     await second.received("driver.result", stop_reason="finished")
     _goes_on(second, model.requests[-1], ["Count the herons.", "two herons", "Go on."])
     assert model.requests[-1].roles[-2:] == ["tool", "user"]

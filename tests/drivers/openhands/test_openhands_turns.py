@@ -10,7 +10,7 @@ import pytest
 from tests.drivers.driver_process import DriverProcess
 from tests.drivers.openhands.conftest import INPUT_PRICE, OUTPUT_PRICE, StartOpenHands, processes
 from tests.models.openai import OpenAIModel
-from tests.models.openai_answers import Answer, Call, Usage, calls, says
+from tests.models.openai_answers import Answer, Call, Usage, calls, writes
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]  # a start is seconds of work for a whole core
 
@@ -38,7 +38,7 @@ async def test_task_is_completed_and_reported(openhands: StartOpenHands, model: 
         calls("ask_human", question="this?", usage=USAGE),
         calls("think", thought="That will do.", usage=USAGE),
         calls("finish", message="All done.", usage=USAGE),
-        says("You are welcome.", usage=USAGE),
+        writes("You are welcome.", usage=USAGE),
     )
     driver = await openhands("Write notes.", mcp_servers={"herd": TOOL_SERVER})
     result = await driver.received("driver.result")

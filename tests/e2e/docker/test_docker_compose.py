@@ -247,9 +247,9 @@ async def test_second_up_changes_nothing(docker: Docker, compose: Compose) -> No
     compose.checked_output(*up.removeprefix("docker compose ").split())
     after = {service: (await shown(docker, service))["State"]["StartedAt"] for service in SERVICES}
     assert after == before
-    for once, says in (("identity", "unchanged"), ("provisioner", "unchanged"), ("migration", "up to date")):
+    for once, expected_text in (("identity", "unchanged"), ("provisioner", "unchanged"), ("migration", "up to date")):
         assert (await shown(docker, once))["State"]["ExitCode"] == 0
-        assert says in "".join(await (await container(docker, once)).log(stdout=True, stderr=True))
+        assert expected_text in "".join(await (await container(docker, once)).log(stdout=True, stderr=True))
     assert "up to date" in compose.checked_output(*after_it.removeprefix("docker compose ").split())
 
 

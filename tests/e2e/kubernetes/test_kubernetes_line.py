@@ -159,7 +159,7 @@ async def test_task_runs_from_submission_to_its_diff(line: Line) -> None:
     assert "+three" in changed["diff_preview"]
     assert files_with(line, line.cluster.token) == []
     assert line.cluster.token not in str(await line.events(task))
-    assert "NATS USER JWT" not in str(line.cluster.store.history) + str(line.cluster.api.asked)
+    assert "NATS USER JWT" not in str(line.cluster.store.history) + str(line.cluster.api.requested)
 
 
 def files_with(line: Line, secret: str) -> list[Path]:

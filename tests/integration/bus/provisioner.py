@@ -13,7 +13,7 @@ from sandherd.bus.stream_configs import bucket_config, stream_config
 from sandherd.contracts.streams import BUCKETS, BY_STREAM, STREAMS
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from tests.integration.bus.test_permissions_matrix import Speaker
+from tests.integration.bus.test_permissions_matrix import Publisher
 from tests.patience import PATIENCE
 
 NAMES: Final = [*(stream.name for stream in STREAMS), *(bucket.stream for bucket in BUCKETS)]
@@ -31,12 +31,12 @@ def bus_with(
 
 
 @asynccontextmanager
-async def attacker(herd: Broker) -> AsyncIterator[Speaker]:
+async def attacker(herd: Broker) -> AsyncIterator[Publisher]:
     """A connection with the provisioner's credential, and what the broker refused it."""
     watch, violations = ConnectionCallbacks(), list[str]()
     watch.violated = violations.append
     async with bus_with(herd, Registrar(herd.identity).mint_provisioner(), watch=watch) as bus:
-        yield Speaker(Principal.OPERATOR, bus, violations)
+        yield Publisher(Principal.OPERATOR, bus, violations)
 
 
 def configured(name: str, **changed: Any) -> dict[str, Any]:

@@ -38,18 +38,18 @@ class Desk:
         self.running: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
 
-    async def answer(self, asked: IncomingRequest[Any]) -> BaseModel:
-        self.begun.append(asked.project)
-        self.running[asked.project] += 1
-        self.most[asked.project] = max(self.most[asked.project], self.running[asked.project])
+    async def answer(self, requested: IncomingRequest[Any]) -> BaseModel:
+        self.begun.append(requested.project)
+        self.running[requested.project] += 1
+        self.most[requested.project] = max(self.most[requested.project], self.running[requested.project])
         try:
             await self.open.acquire()
-            self.ended.append(asked.project)
+            self.ended.append(requested.project)
         except asyncio.CancelledError:
-            self.cancelled.append(asked.project)
+            self.cancelled.append(requested.project)
             raise
         finally:
-            self.running[asked.project] -= 1
+            self.running[requested.project] -= 1
         return TaskList(tasks=[])
 
     def let(self, count: int) -> None:
@@ -89,8 +89,8 @@ async def test_projects_take_turns(herd: Broker) -> None:
 async def test_reply_larger_than_a_message_is_an_error(herd: Broker) -> None:
     """The requester gets it at once, with what to do, and does not wait; the service goes on."""
 
-    async def answer(asked: IncomingRequest[Any]) -> BaseModel:
-        return Text(text="x" * (1024 * 1024 if asked.project == "alpha" else 1))
+    async def answer(requested: IncomingRequest[Any]) -> BaseModel:
+        return Text(text="x" * (1024 * 1024 if requested.project == "alpha" else 1))
 
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
     service.answer(ListLiveTasks, answer)

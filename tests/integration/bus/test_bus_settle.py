@@ -39,8 +39,8 @@ async def test_settle_sends_the_ping_after_earlier_messages(herd: Broker, monkey
 
 async def test_settled_subscription_receives_the_next_message(herd: Broker) -> None:
     """After `settle` the next message of another connection is received."""
-    async with herd.bus(Principal.CLIENT) as listener, herd.bus(Principal.SPAWNER) as speaker:
+    async with herd.bus(Principal.CLIENT) as listener, herd.bus(Principal.SPAWNER) as publisher:
         subscription = await listener.client.subscribe(SUBJECT)
         await listener.flush()
-        await speaker.publish(SUBJECT, b"{}", msg_id="one")
+        await publisher.publish(SUBJECT, b"{}", msg_id="one")
         assert (await subscription.next_msg(timeout=PATIENCE)).data == b"{}"

@@ -197,9 +197,9 @@ async def plain(files: Path, tmp_path: Path) -> AsyncIterator[Server]:
     await one.child.stop(PATIENCE)
 
 
-@pytest.mark.parametrize("asked_by", ["scheme", "one scheme of two", CA])
+@pytest.mark.parametrize("required_by", ["scheme", "one scheme of two", CA])
 async def test_nothing_is_sent_in_plain_text_where_tls_was_asked_for(
-    plain: Server, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_by: str
+    plain: Server, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, required_by: str
 ) -> None:
     """By the scheme of any URL, or by a file: a server without TLS is refused, with the reason."""
     given(monkeypatch)
@@ -208,14 +208,14 @@ async def test_nothing_is_sent_in_plain_text_where_tls_was_asked_for(
     async with opening(plain):  # once it listens
         pass
     connects = (tmp_path / "nats.log").read_text().count("<<- [CONNECT")
-    given(monkeypatch, **({CA: files / "ca.crt"} if asked_by == CA else {}))
+    given(monkeypatch, **({CA: files / "ca.crt"} if required_by == CA else {}))
     urls = {"scheme": bare.replace("nats://", "tls://"), "one scheme of two": f"{bare},tls://127.0.0.1:1", CA: bare}
-    plain.url = urls[asked_by]
+    plain.url = urls[required_by]
     with pytest.raises(BusError) as caught:
         async with opening(plain, patience=0):
             pass
     assert connects == 1 == (tmp_path / "nats.log").read_text().count("<<- [CONNECT")
-    if asked_by != "one scheme of two":  # there the last reason may be that of the other server
+    if required_by != "one scheme of two":  # there the last reason may be that of the other server
         assert isinstance(caught.value, TlsError)
         assert "the server offers no TLS" in str(caught.value)
 
@@ -252,7 +252,7 @@ async def test_command_names_the_reason_and_the_files(
 
 
 @pytest.mark.parametrize(
-    ("values", "says"),
+    ("values", "expected_text"),
     [
         ({CERT: "client.crt"}, "belong together"),
         ({CA: "none.crt"}, "NATS_CA=none.crt: No such file"),
@@ -261,11 +261,11 @@ async def test_command_names_the_reason_and_the_files(
     ],
 )
 def test_files_that_can_not_work_are_named(
-    files: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, str], says: str
+    files: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, str], expected_text: str
 ) -> None:
     """With their variables, before anything is connected."""
     monkeypatch.chdir(files)
-    with pytest.raises(BusError, match=says):
+    with pytest.raises(BusError, match=expected_text):
         TlsFiles.of(values).context()
 
 

@@ -50,7 +50,7 @@ class Collector:
         return [delivery.data.decode() for delivery in self.seen]
 
 
-async def say(herd: Broker, *texts: str) -> None:
+async def publish_texts(herd: Broker, *texts: str) -> None:
     """Put commands into the stream, as a client would."""
     async with herd.bus(Principal.CLIENT, project="p1") as client:
         for text in texts:
@@ -71,7 +71,7 @@ async def test_slow_stream_is_delivered_once(herd: Broker, monkeypatch: pytest.M
     texts = [str(number) for number in range(300)]
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
-        await say(herd, *texts)
+        await publish_texts(herd, *texts)
         await eventually(lambda: len(collector.seen) >= len(texts))
         task.cancel()
     assert collector.texts == texts
@@ -84,7 +84,7 @@ async def test_failing_handler_moves_its_message_to_dead(herd: Broker, monkeypat
     collector = Collector(RuntimeError("out of order"))
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
-        await say(herd, "a")
+        await publish_texts(herd, "a")
         await eventually(lambda: len(collector.seen) == 5)
         async with asyncio.timeout(PATIENCE):
             while not await dead_letters(herd):
@@ -108,7 +108,7 @@ async def test_consumer_ends_although_a_handler_swallows_the_cancellation(herd: 
 
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, swallow_one, health=Health()))
-        await say(herd, "a")
+        await publish_texts(herd, "a")
         await asyncio.wait_for(handling.wait(), PATIENCE)
         task.cancel()
         done, _ = await asyncio.wait({task}, timeout=PATIENCE)
@@ -120,7 +120,7 @@ async def test_broken_contract_goes_to_dead_at_once(herd: Broker) -> None:
     collector = Collector(ContractError(Code.INVALID_FIELD, "text: too short", field="text"))
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
-        await say(herd, "a", "b")
+        await publish_texts(herd, "a", "b")
         await eventually(lambda: len(collector.seen) == 2)
         async with asyncio.timeout(PATIENCE):
             while await dead_letters(herd) < 2:
@@ -134,7 +134,7 @@ async def test_retry_for_a_dependency_never_ends_in_dead(herd: Broker) -> None:
     collector = Collector(Retry(0.02, "the database is away"))
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
-        await say(herd, "a")
+        await publish_texts(herd, "a")
         await eventually(lambda: len(collector.seen) >= 12)
         collector.outcome = DONE
         await eventually(lambda: len(collector.seen) >= 13)
@@ -155,7 +155,7 @@ async def test_bad_message_of_a_batch_goes_to_dead_alone(herd: Broker, monkeypat
         return [DONE] * len(texts)
 
     texts = [str(number) for number in range(40)]
-    await say(herd, *texts[:20], "bad", *texts[20:])
+    await publish_texts(herd, *texts[:20], "bad", *texts[20:])
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume_batches(bus, CONSUMER, handle, health=Health(), batch=100))
         async with asyncio.timeout(PATIENCE):
@@ -169,7 +169,7 @@ async def test_messages_are_handled_in_stream_order(herd: Broker) -> None:
     """With a concurrency of one, messages are handled in the order of the stream (FastStream's batches mix them)."""
     collector = Collector()
     texts = [str(number) for number in range(200)]
-    await say(herd, *texts)
+    await publish_texts(herd, *texts)
     async with herd.bus(Principal.SPAWNER) as bus:
         task = asyncio.create_task(consume(bus, CONSUMER, collector, health=Health()))
         await eventually(lambda: len(collector.seen) >= 200)
@@ -199,7 +199,7 @@ async def test_deleted_consumer_makes_service_unready_until_recreated(herd: Brok
         await becomes(503)
         await herd.provision()
         await becomes(200)
-        await say(herd, "heard again")
+        await publish_texts(herd, "heard again")
         await eventually(lambda: collector.texts == ["heard again"])
 
 
@@ -225,7 +225,7 @@ async def test_service_changes_no_stream(herd: Broker) -> None:
 async def test_failing_request_handler_gets_an_error_reply(herd: Broker) -> None:
     """The requester gets an error at once, without its cause (FastStream lets it wait)."""
 
-    async def fail(_asked: IncomingRequest[ListLiveSandboxes]) -> BaseModel:
+    async def fail(_request: IncomingRequest[ListLiveSandboxes]) -> BaseModel:
         raise RuntimeError("password=hunter2")
 
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
@@ -241,7 +241,7 @@ async def test_failing_request_handler_gets_an_error_reply(herd: Broker) -> None
 async def test_invalid_request_is_refused(herd: Broker, body: bytes) -> None:
     """An invalid request gets a typed error, and the next one is processed."""
 
-    async def answer(_asked: IncomingRequest[ListLiveTasks]) -> BaseModel:
+    async def answer(_request: IncomingRequest[ListLiveTasks]) -> BaseModel:
         return TaskList(tasks=[])
 
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))
@@ -255,7 +255,7 @@ async def test_invalid_request_is_refused(herd: Broker, body: bytes) -> None:
 async def test_ids_are_no_metric_labels(herd: Broker) -> None:
     """Requests about many projects count under one label (FastStream's middleware labels each subject)."""
 
-    async def answer(_asked: IncomingRequest[ListLiveTasks]) -> BaseModel:
+    async def answer(_request: IncomingRequest[ListLiveTasks]) -> BaseModel:
         return TaskList(tasks=[])
 
     service = Service(Principal.SPAWNER, herd.settings(Principal.SPAWNER))

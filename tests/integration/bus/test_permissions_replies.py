@@ -50,7 +50,7 @@ OTHERS = (
 )
 FOLLOWED = ("sandherd.v1.event.other.>", "sandherd.v1.output.other.*")
 NAMES = {"project": "p1", "sandbox": "sbx-1", "action": "message", "artifact": "art-1"}
-ASKED_OF_WORKERS = [row for row in BY_NAME.values() if row.name.startswith("request.worker.")]
+WORKER_REQUESTS = [row for row in BY_NAME.values() if row.name.startswith("request.worker.")]
 
 
 async def counts(herd: Broker) -> dict[str, int]:
@@ -71,7 +71,7 @@ def published_by(principal: Principal) -> list[str]:
     return [row.pattern(NAMES) for row in BY_NAME.values() if principal in row.producers]
 
 
-async def say_everything(bus: Bus, principal: Principal) -> None:
+async def publish_everything(bus: Bus, principal: Principal) -> None:
     """Say each subject with each reply subject."""
     for number, subject in enumerate(published_by(principal)):
         for reply in OTHERS:
@@ -123,7 +123,7 @@ class Others:
         assert not [msg for msg in self.worker if msg.reply]
         assert not [msg for msg in self.client for pattern in FOLLOWED if is_republished(msg, pattern)]
         models: list[type[BaseModel]] = [InboxMessage]
-        models += (REQUESTS[row.name.removeprefix("request.")] for row in ASKED_OF_WORKERS)
+        models += (REQUESTS[row.name.removeprefix("request.")] for row in WORKER_REQUESTS)
         for msg, model in itertools.product(self.worker, models):
             with pytest.raises(ValidationError):
                 model.model_validate_json(msg.data)
@@ -137,7 +137,7 @@ async def others(herd: Broker) -> AsyncIterator[Others]:
         herd.bus(Principal.WORKER, project="other", sandbox="sbx-2") as worker,
         herd.bus(Principal.CLIENT, project="other") as client,
     ):
-        for subject in (row.fill(project="other", sandbox="sbx-2") for row in (DELIVER, *ASKED_OF_WORKERS)):
+        for subject in (row.fill(project="other", sandbox="sbx-2") for row in (DELIVER, *WORKER_REQUESTS)):
             await worker.client.subscribe(subject, cb=found.on_request)
         await worker.client.subscribe("_INBOX_sbx-2.>", cb=found.on_request)
         for pattern in FOLLOWED:
@@ -174,7 +174,7 @@ async def test_reply_subject_reaches_no_other_stream(herd: Broker, principal: Pr
         others(herd) as neighbours,
     ):
         before = await counts(herd)
-        await say_everything(bus, principal)
+        await publish_everything(bus, principal)
         expected = expected_after(before, principal)
         await reaches(herd, expected)
         await settled(bus)  # an acknowledgement that went astray would be stored by now

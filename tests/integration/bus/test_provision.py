@@ -95,8 +95,8 @@ async def test_stream_of_the_version_before_gets_message_ttls(admin: Bus, herd: 
         assert await check(bus.js, P.SPAWNER) == []
         subject = "sandherd.v1.artifact.p1.sbx-1.upl-1"
         await bus.publish(subject, b"an hour", msg_id="upl-1-0", headers={"Nats-TTL": "3600s"})
-        kept = [(await bus.js.get_msg("ARTIFACTS", seq=seq, direct=True)).data for seq in (1, 2)]
-        assert kept == [b"kept", b"an hour"]
+        stored = [(await bus.js.get_msg("ARTIFACTS", seq=seq, direct=True)).data for seq in (1, 2)]
+        assert stored == [b"kept", b"an hour"]
 
 
 async def test_unchangeable_stream_is_an_error(admin: Bus) -> None:

@@ -71,7 +71,7 @@ class Neighbours:
         self.task = TASK
         self.now = NOW
         """The time of the next events."""
-        self.asked: list[Request[Any]] = []
+        self.requested: list[Request[Any]] = []
         self._numbers: dict[str, int] = {}
         self._subscriptions: dict[str, Any] = {}
 
@@ -79,9 +79,9 @@ class Neighbours:
         """Answer a request of every project, replacing what was answered before."""
 
         async def on_message(message: Msg) -> None:
-            asked = request.model_validate_json(message.data)
-            self.asked.append(asked)
-            found = give(asked)
+            requested = request.model_validate_json(message.data)
+            self.requested.append(requested)
+            found = give(requested)
             reply = Reply[Any](error=found) if isinstance(found, Problem) else Reply[Any](ok=found)
             # As a service: without the request's headers, which `respond` repeats.
             await replace(message, headers=None).respond(reply.model_dump_json(exclude_none=True).encode())
@@ -101,28 +101,28 @@ class Neighbours:
     async def answer_all(self) -> None:
         """Be the spawner and event-ingest."""
         spawner, ingest = Principal.SPAWNER, Principal.EVENT_INGEST
-        await self.answer(spawner, ListLiveTasks, lambda asked: TaskList(tasks=_chosen(self.tasks, asked.task)))
+        await self.answer(spawner, ListLiveTasks, lambda requested: TaskList(tasks=_chosen(self.tasks, requested.task)))
         await self.answer(
-            spawner, ListLiveSandboxes, lambda asked: SandboxList(sandboxes=_chosen(self.sandboxes, asked.sandbox))
+            spawner, ListLiveSandboxes, lambda requested: SandboxList(sandboxes=_chosen(self.sandboxes, requested.sandbox))
         )
-        await self.answer(ingest, ListPastTasks, lambda _asked: TaskList(tasks=[]))
-        await self.answer(ingest, ListPastSandboxes, lambda _asked: SandboxList(sandboxes=[]))
+        await self.answer(ingest, ListPastTasks, lambda _request: TaskList(tasks=[]))
+        await self.answer(ingest, ListPastSandboxes, lambda _request: SandboxList(sandboxes=[]))
         await self.answer(ingest, ListEvents, self.events)
 
-    def events(self, asked: ListEvents) -> EventList | Problem:
+    def events(self, requested: ListEvents) -> EventList | Problem:
         """What event-ingest answers, from memory."""
         if not self.history_up:
             return Problem(code=Code.UNAVAILABLE, message="Postgres is away")
-        start = int(asked.cursor or 0)
-        numbered = [(n, e) for n, e in enumerate(self.stored, 1) if n > start and _is_asked_for(e, asked)]
-        page = numbered[: asked.limit]
+        start = int(requested.cursor or 0)
+        numbered = [(n, e) for n, e in enumerate(self.stored, 1) if n > start and _is_requested(e, requested)]
+        page = numbered[: requested.limit]
         cursor = str(page[-1][0]) if len(numbered) > len(page) else None
         events = [
             StoredEvent(stream_sequence=n, envelope=e.model_dump(mode="json", exclude_none=True)) for n, e in page
         ]
         return EventList(events=events, next_cursor=cursor)
 
-    async def say(
+    async def publish_event(
         self, source: str, data: EventData, *, received: bool = True, stored: bool = True, entity: str | None = None
     ) -> Envelope[Any]:
         """Say the next event of a source: `sandbox/…`, `spawner/…` or `message-relay/…`."""
@@ -158,7 +158,7 @@ class Neighbours:
         await bus.flush()
 
     @property
-    def teller(self) -> str:
+    def task_source(self) -> str:
         """Who says what becomes of the task: the spawner's record of this life of it."""
         return f"spawner/{self.task}/{LIFE}"
 
@@ -172,55 +172,55 @@ class Neighbours:
 
     async def begin(self, before_start: Callable[[], Awaitable[None]] | None = None, **lost: bool) -> None:
         """A task is submitted and its agent starts. `heard` names what is not received."""
-        spawner = self.teller
+        spawner = self.task_source
         self.tasks[self.task] = a_task(self.task, TaskState.RUNNING)
         self.sandboxes[SANDBOX] = a_sandbox(SandboxState.RUNNING)
         received = {name: False for name, value in lost.items() if value}
-        await self.say(
+        await self.publish_event(
             spawner,
             TaskSubmitted(task="do it", harness="command", runtime="process"),
             received=received.get("submitted", True),
         )
-        await self.say(f"spawner/{SANDBOX}", SandboxRequested(runtime="process"), received=received.get("requested", True))
-        await self.say(spawner, TaskAssigned(sandbox=SANDBOX), received=received.get("assigned", True))
+        await self.publish_event(f"spawner/{SANDBOX}", SandboxRequested(runtime="process"), received=received.get("requested", True))
+        await self.publish_event(spawner, TaskAssigned(sandbox=SANDBOX), received=received.get("assigned", True))
         if before_start is not None:
             await before_start()
-        await self.say(
+        await self.publish_event(
             f"sandbox/{SANDBOX}",
             AgentStarted(timestamp=NOW, sdk="command", task="do it", task_description_length=5),
             received=received.get("started", True),
         )
-        await self.say(spawner, TaskRunning(sandbox=SANDBOX), received=received.get("running", True))
+        await self.publish_event(spawner, TaskRunning(sandbox=SANDBOX), received=received.get("running", True))
 
     async def attempt(self, sandbox: str, *, received: bool = True) -> None:
         """One more attempt, in another sandbox, and the end of the task with it."""
         self.sandboxes[sandbox] = a_sandbox(SandboxState.RUNNING)
-        await self.say(f"spawner/{sandbox}", SandboxRequested(runtime="process"), received=received)
-        await self.say(self.teller, TaskAssigned(sandbox=sandbox, attempt=2), received=received)
+        await self.publish_event(f"spawner/{sandbox}", SandboxRequested(runtime="process"), received=received)
+        await self.publish_event(self.task_source, TaskAssigned(sandbox=sandbox, attempt=2), received=received)
         started = AgentStarted(timestamp=NOW, sdk="command", task="do it", task_description_length=5)
-        await self.say(f"sandbox/{sandbox}", started, received=received)
-        await self.say(self.teller, TaskRunning(sandbox=sandbox, attempt=2), received=received)
-        await self.say(f"sandbox/{sandbox}", AgentCompleted(exit_code=0), received=received)
+        await self.publish_event(f"sandbox/{sandbox}", started, received=received)
+        await self.publish_event(self.task_source, TaskRunning(sandbox=sandbox, attempt=2), received=received)
+        await self.publish_event(f"sandbox/{sandbox}", AgentCompleted(exit_code=0), received=received)
         self.tasks[self.task] = a_task(self.task, TaskState.COMPLETED).model_copy(update={"sandbox": sandbox})
-        await self.say(self.teller, TaskCompleted(sandbox=sandbox, attempt=2), received=received)
+        await self.publish_event(self.task_source, TaskCompleted(sandbox=sandbox, attempt=2), received=received)
 
     async def chat(self, text: str, *, received: bool = True, stored: bool = True) -> Envelope[Any]:
         """The agent says something."""
         chat_message = AgentMessage(content=text, content_length=len(text))
-        return await self.say(f"sandbox/{SANDBOX}", chat_message, received=received, stored=stored)
+        return await self.publish_event(f"sandbox/{SANDBOX}", chat_message, received=received, stored=stored)
 
     async def complete(self, *, agent_received: bool = True, task_received: bool = True, stored: bool = True) -> None:
         """The agent ends, and the task with it."""
-        await self.say(f"sandbox/{SANDBOX}", AgentCompleted(exit_code=0), received=agent_received, stored=stored)
+        await self.publish_event(f"sandbox/{SANDBOX}", AgentCompleted(exit_code=0), received=agent_received, stored=stored)
         self.tasks[self.task] = a_task(self.task, TaskState.COMPLETED)
-        await self.say(self.teller, TaskCompleted(sandbox=SANDBOX), received=task_received, stored=stored)
+        await self.publish_event(self.task_source, TaskCompleted(sandbox=SANDBOX), received=task_received, stored=stored)
 
     async def go(self, *, shutdown_received: bool = True) -> None:
         """The sandbox ends."""
         last = AgentShutdown(reason="done", timestamp=NOW)
-        await self.say(f"sandbox/{SANDBOX}", last, received=shutdown_received)
+        await self.publish_event(f"sandbox/{SANDBOX}", last, received=shutdown_received)
         self.sandboxes[SANDBOX] = a_sandbox(SandboxState.TERMINATED)
-        await self.say(f"spawner/{SANDBOX}", SandboxTerminated(runtime="process", reason="done"))
+        await self.publish_event(f"spawner/{SANDBOX}", SandboxTerminated(runtime="process", reason="done"))
 
 
 def a_task(name: str, state: TaskState) -> TaskView:
@@ -239,15 +239,15 @@ def _stored(number: int, event: Envelope[Any]) -> StoredEvent:
     return StoredEvent(stream_sequence=number, envelope=event.model_dump(mode="json", exclude_none=True))
 
 
-def _is_asked_for(event: Envelope[Any], asked: ListEvents) -> bool:
+def _is_requested(event: Envelope[Any], requested: ListEvents) -> bool:
     return all(
         (
-            asked.task in {None, event.taskid},
-            asked.entity in {None, event.subject},
-            asked.sandbox in {None, event.sandboxid},
-            asked.source in {None, event.source},
-            not asked.types or event.type in asked.types,
-            asked.after_sequence is None or event.sequence > asked.after_sequence,
+            requested.task in {None, event.taskid},
+            requested.entity in {None, event.subject},
+            requested.sandbox in {None, event.sandboxid},
+            requested.source in {None, event.source},
+            not requested.types or event.type in requested.types,
+            requested.after_sequence is None or event.sequence > requested.after_sequence,
         )
     )
 

@@ -65,8 +65,8 @@ class Agent:
         receipt = Receipt.model_validate({"message": message.message} | outcome)
         await msg.respond(receipt.model_dump_json(exclude_none=True).encode())
 
-    async def ask(self, approval: str, **asked: Any) -> None:
-        data = AgentApprovalRequested(approval_id=approval, tool="Bash", input={"command": "rm -r *"}, **asked)
+    async def ask(self, approval: str, **requested: Any) -> None:
+        data = AgentApprovalRequested(approval_id=approval, tool="Bash", input={"command": "rm -r *"}, **requested)
         event = wrap(
             data,
             data.type,

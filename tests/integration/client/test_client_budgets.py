@@ -55,7 +55,7 @@ async def test_budget_of_an_unknown_task_is_an_error(neighbours: Neighbours, san
         assert "there is no task nope" in err
     neighbours.tasks[TASK] = view(TaskState.PENDING)
     assert (await sandherd("budgets", "show", TASK))[0] == 0
-    assert [type(one) for one in neighbours.asked if isinstance(one, GrantBudget)] == []
+    assert [type(one) for one in neighbours.requested if isinstance(one, GrantBudget)] == []
 
 
 @pytest.mark.usefixtures("monitor")

@@ -71,7 +71,7 @@ async def check_file_is_copied_to_standard_output_and_from_standard_input(sandbo
     assert b"data.bin: 524288 bytes" in out
     assert await sandherd("cp", f"{sandbox}:in/data.bin", "-") == (0, LARGE, b"")
     assert await sandherd("exec", sandbox, "stat", "-c", "%a", "in/data.bin") == (0, b"644\n", b"")
-    for words, says in (
+    for words, expected_text in (
         ((f"{sandbox}:in", "-"), b"in is a folder"),
         ((f"{sandbox}:in", "-", "-r"), b"in is a folder"),
         (("-", f"{sandbox}:in/"), b"has no file name"),
@@ -82,7 +82,7 @@ async def check_file_is_copied_to_standard_output_and_from_standard_input(sandbo
     ):
         status, out, err = await sandherd("cp", *words)
         assert (status in {1, 2}, out, err.count(b"\n")) == (True, b"", 1), (words, out, err)
-        assert says in err, (words, err)
+        assert expected_text in err, (words, err)
 
 
 async def check_terminal_gets_only_text_without_control_sequences(sandbox: str, sandherd: Run, started: Start) -> None:

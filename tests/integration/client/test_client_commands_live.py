@@ -46,9 +46,9 @@ async def filled(neighbours: Neighbours) -> Neighbours:
     """A task that has run, with a tool call, an edit and an answer to every question."""
     worker = f"sandbox/{SANDBOX}"
     await neighbours.begin()
-    await neighbours.say(worker, AgentToolUse(tool="bash", tool_use_id="t1", input={"command": "ls \x1b]52;c;x\x07"}))
-    await neighbours.say(worker, AgentToolCompleted(tool="bash", tool_use_id="t1", duration_ms=420))
-    await neighbours.say(
+    await neighbours.publish_event(worker, AgentToolUse(tool="bash", tool_use_id="t1", input={"command": "ls \x1b]52;c;x\x07"}))
+    await neighbours.publish_event(worker, AgentToolCompleted(tool="bash", tool_use_id="t1", duration_ms=420))
+    await neighbours.publish_event(
         worker, AgentFileEdited(file_path="x.py", change_type="created", lines_added=1, full_diff=DIFF)
     )
     await neighbours.chat("it is 126410606437752")
@@ -260,9 +260,9 @@ async def test_dead_letters_are_requeued_by_operators(
         payload="{}",
     )
     letters = {None: [letter], 7: [letter]}
-    await neighbours.answer(INGEST, ListDeadLetters, lambda asked: DeadLetters(letters=letters.get(asked.number, [])))
+    await neighbours.answer(INGEST, ListDeadLetters, lambda requested: DeadLetters(letters=letters.get(requested.number, [])))
     await neighbours.answer(
-        INGEST, RequeueEventIngest, lambda asked: RequeueResult(number=asked.number, outcome="done")
+        INGEST, RequeueEventIngest, lambda requested: RequeueResult(number=requested.number, outcome="done")
     )
     assert [(await sandherd("dead", *words))[0] for words in (["list"], ["show", "7"])] == [0, 0]
     status, _, err = await sandherd("dead", "requeue", "7")

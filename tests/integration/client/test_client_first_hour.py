@@ -130,13 +130,13 @@ async def check_rejected_task_is_not_only_unknown(sandherd: Sandherd, real: Herd
 async def check_hold_is_of_what_exists(sandherd: Sandherd, operator: list[str], line: Context) -> None:
     """A hold of an unknown project or task is refused; one that there is can be released, whatever it is of."""
     reason = ("--reason", "case 7")
-    for words, says in (
+    for words, expected_text in (
         (["nope"], "there is no project nope"),
         (["default", "--task", "task-nope"], "there is no task task-nope"),
     ):
         status, _, err = await sandherd(*operator, "history", "hold", *words, *reason)
         assert status == 1
-        assert says in err
+        assert expected_text in err
     status, _, err = await sandherd(*operator, "history", "release", "nope")
     assert status == 1
     assert "there is no hold of project nope" in err

@@ -20,7 +20,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-TASK, SANDBOX, TELLER = "task-one", "sbx-one", "spawner/task-one/0"
+TASK, SANDBOX, TASK_SOURCE = "task-one", "sbx-one", "spawner/task-one/0"
 QUICK = Patience(gap=20, silence=0.3, beginning=0.1, check=0.1, retry=0.02)
 Neighbours = Any
 
@@ -49,9 +49,9 @@ async def test_fresh_task_is_followed_live(client: Herd, neighbours: Neighbours)
         lines = await received(following)
     assert in_order(lines)
     assert len(lines) == 5 + 50 + 2
-    assert lines[-1] == f"{TELLER}#4"
+    assert lines[-1] == f"{TASK_SOURCE}#4"
     assert following.is_complete
-    assert not [asked for asked in neighbours.asked if isinstance(asked, ListEvents) and asked.task]
+    assert not [requested for requested in neighbours.requested if isinstance(requested, ListEvents) and requested.task]
 
 
 @pytest.mark.parametrize("lost", ["submitted", "requested", "assigned", "started", "running"])
@@ -90,7 +90,7 @@ async def test_lost_end_is_found(client: Herd, neighbours: Neighbours, agent: bo
         lines = await received(following)
     assert in_order(lines)
     assert len(lines) == 7
-    assert lines[-1] == f"{TELLER}#4"
+    assert lines[-1] == f"{TASK_SOURCE}#4"
     assert following.is_complete
 
 
@@ -101,7 +101,7 @@ async def test_late_event_is_requested_again(client: Herd, neighbours: Neighbour
         late = await neighbours.chat("late", received=False, stored=False)
         await neighbours.complete()
         shown = asyncio.ensure_future(received(following))
-        await until(lambda: any(getattr(asked, "after_sequence", None) == 1 for asked in neighbours.asked))
+        await until(lambda: any(getattr(requested, "after_sequence", None) == 1 for requested in neighbours.requested))
         neighbours.stored.append(late)
         lines = await shown
     assert in_order(lines)
@@ -172,7 +172,7 @@ async def test_following_without_the_history_shows_live_events(client: Herd, nei
         await neighbours.chat("heard again")
         await neighbours.complete()
         lines = await received(following)
-    assert lines[-1] == f"{TELLER}#4"
+    assert lines[-1] == f"{TASK_SOURCE}#4"
     assert f"sandbox/{SANDBOX}#4" in lines
     assert following.missing == [MissingRange(f"/sandherd/sandbox/{SANDBOX}", 3, 3)]
 
@@ -187,7 +187,7 @@ async def test_late_follower_without_the_history_names_the_gap(client: Herd, nei
         await neighbours.chat("heard")
         await neighbours.complete()
         lines = await shown
-    assert lines[-1] == f"{TELLER}#4"
+    assert lines[-1] == f"{TASK_SOURCE}#4"
     assert f"sandbox/{SANDBOX}#2" in lines
     assert MissingRange(f"/sandherd/sandbox/{SANDBOX}", 1, 1) in following.missing
 
@@ -200,7 +200,7 @@ async def test_lost_end_without_the_history_is_read_from_live_state(client: Herd
         await neighbours.complete(task_received=False)
         lines = await received(following)
     assert in_order(lines)
-    assert following.missing == [MissingRange(f"/sandherd/{TELLER}", 4, None)]
+    assert following.missing == [MissingRange(f"/sandherd/{TASK_SOURCE}", 4, None)]
 
 
 async def test_sandbox_is_followed_to_its_last_event(client: Herd, neighbours: Neighbours) -> None:
@@ -220,12 +220,12 @@ async def test_refused_duplicate_does_not_end_the_following(client: Herd, neighb
     """A second task under the same name that is refused does not end the first."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin()
-        await neighbours.say(f"spawner/{TASK}/1", TaskRejected(reason="no such runtime"))
+        await neighbours.publish_event(f"spawner/{TASK}/1", TaskRejected(reason="no such runtime"))
         await neighbours.chat("still here")
         await neighbours.complete()
         lines = await received(following)
     assert in_order(lines)
-    assert lines[-1] == f"{TELLER}#4"
+    assert lines[-1] == f"{TASK_SOURCE}#4"
     assert f"spawner/{TASK}/1#1" in lines
 
 
@@ -238,7 +238,7 @@ async def test_own_refusal_ends_the_following_of_a_used_name(client: Herd, neigh
         command = await neighbours.take(Principal.SPAWNER)
         await neighbours.chat("of the other one")
         rejected = TaskRejected(reason="there is another task", field="task")
-        await neighbours.say(f"spawner/{TASK}/{command.id.hex}", rejected, received=is_received)
+        await neighbours.publish_event(f"spawner/{TASK}/{command.id.hex}", rejected, received=is_received)
         events = [event async for event in following]
     assert events[-1].type == "task.rejected"
     assert events[-1].data == rejected
@@ -246,7 +246,7 @@ async def test_own_refusal_ends_the_following_of_a_used_name(client: Herd, neigh
 
 async def test_wait_for_a_refused_task_raises(client: Herd, neighbours: Neighbours) -> None:
     """The error has the reason and the remedy, instead of an unknown task."""
-    await neighbours.say(f"spawner/{TASK}/1", TaskRejected(reason="there is no runtime 'x' here", field="spec.runtime"))
+    await neighbours.publish_event(f"spawner/{TASK}/1", TaskRejected(reason="there is no runtime 'x' here", field="spec.runtime"))
     with pytest.raises(HerdError, match="was rejected: there is no runtime 'x' here") as raised:
         await client.wait(TASK)
     assert "--runtime" in raised.value.line
@@ -257,7 +257,7 @@ async def test_reused_name_is_followed_to_its_latest_end(client: Herd, neighbour
     await neighbours.begin()
     await neighbours.complete()
     for data in (TaskSubmitted(task="again", harness="command", runtime="process"), TaskCancelled()):
-        await neighbours.say(f"spawner/{TASK}/1", data)
+        await neighbours.publish_event(f"spawner/{TASK}/1", data)
     lines = await received(client.follow(task=TASK, patience=QUICK))
     assert in_order(lines)
     assert lines[-1] == f"spawner/{TASK}/1#2"
@@ -269,15 +269,15 @@ async def test_task_is_followed_over_its_attempts(client: Herd, neighbours: Neig
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin()
         failed = AgentFailed(error="boom", error_type="exit_status", exit_code=1)
-        await neighbours.say(f"sandbox/{SANDBOX}", failed)
+        await neighbours.publish_event(f"sandbox/{SANDBOX}", failed)
         scheduled = TaskRetryScheduled(not_before=NOW, error="boom", error_type="exit_status", sandbox=SANDBOX)
-        await neighbours.say(TELLER, scheduled, received=is_received)
+        await neighbours.publish_event(TASK_SOURCE, scheduled, received=is_received)
         await neighbours.attempt("sbx-two", received=is_received)
         lines = await received(following)
     assert in_order(lines)
     assert following.sandboxes == {SANDBOX, "sbx-two"}
     assert {"sandbox/sbx-two#1", "sandbox/sbx-two#2"} <= set(lines)
-    assert lines[-1] == f"{TELLER}#7"
+    assert lines[-1] == f"{TASK_SOURCE}#7"
     assert following.is_complete
 
 
@@ -285,12 +285,12 @@ async def test_revoked_end_is_shown_in_its_place(client: Herd, neighbours: Neigh
     """A task retried by hand is followed to its last end, with its first end at its place."""
     await neighbours.begin()
     await neighbours.complete()
-    await neighbours.say(TELLER, TaskRetryScheduled(not_before=NOW, error="asked for", requested_by="somebody"))
+    await neighbours.publish_event(TASK_SOURCE, TaskRetryScheduled(not_before=NOW, error="asked for", requested_by="somebody"))
     await neighbours.attempt("sbx-two")
     lines = await received(client.follow(task=TASK, patience=QUICK))
     assert in_order(lines)
-    assert lines.index(f"{TELLER}#4") < lines.index(f"{TELLER}#5") < lines.index("sandbox/sbx-two#1")
-    assert lines[-1] == f"{TELLER}#8"
+    assert lines.index(f"{TASK_SOURCE}#4") < lines.index(f"{TASK_SOURCE}#5") < lines.index("sandbox/sbx-two#1")
+    assert lines[-1] == f"{TASK_SOURCE}#8"
 
 
 @pytest.mark.parametrize("is_received", [True, False])
@@ -302,7 +302,7 @@ async def test_refused_sandbox_ends_its_following(
     creating = asyncio.ensure_future(client.create(sandbox="sbx-new"))
     command = await neighbours.take(Principal.SPAWNER)
     refused = SandboxRefused(command=command.type, reason="8 of 8 sandboxes live", field="sandbox")
-    await neighbours.say(f"spawner/sbx-new/{command.id.hex}", refused, received=is_received)
+    await neighbours.publish_event(f"spawner/sbx-new/{command.id.hex}", refused, received=is_received)
     with pytest.raises(HerdError, match="create sbx-new was refused: 8 of 8 sandboxes live"):
         await creating
 
@@ -312,7 +312,7 @@ async def test_refusal_of_another_command_does_not_end_the_following(client: Her
     async with client.follow(sandbox=SANDBOX, patience=QUICK) as following:
         await neighbours.begin()
         refused = SandboxRefused(command="spawner.create_sandbox", reason="there is one", field="sandbox")
-        await neighbours.say(f"spawner/{SANDBOX}/1", refused)
+        await neighbours.publish_event(f"spawner/{SANDBOX}/1", refused)
         await neighbours.complete()
         await neighbours.go()
         lines = await received(following)
@@ -330,7 +330,7 @@ async def test_unknown_task_is_an_error(client: Herd, neighbours: Neighbours) ->
 async def test_submitted_task_not_yet_known_is_waited_for(client: Herd, neighbours: Neighbours) -> None:
     """A task that the spawner has not recorded yet is no error."""
     shown = asyncio.ensure_future(received(client.follow(task=TASK, patience=replace(QUICK, beginning=20))))
-    await until(lambda: any(isinstance(asked, ListPastTasks) for asked in neighbours.asked))
+    await until(lambda: any(isinstance(requested, ListPastTasks) for requested in neighbours.requested))
     await neighbours.begin()
     await neighbours.complete()
     assert in_order(await shown)
@@ -348,7 +348,7 @@ async def test_event_on_a_foreign_subject_is_not_shown(client: Herd, neighbours:
     """An event that a worker publishes with another's source is ignored."""
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
         await neighbours.begin()
-        forged = neighbours.envelope(f"/sandherd/{TELLER}", 4, neighbours.stored[3].data, SANDBOX)
+        forged = neighbours.envelope(f"/sandherd/{TASK_SOURCE}", 4, neighbours.stored[3].data, SANDBOX)
         await neighbours.publish(Principal.WORKER, forged)
         await neighbours.complete()
         lines = await received(following)
@@ -360,7 +360,7 @@ async def test_wait_returns_the_ended_task(client: Herd, neighbours: Neighbours)
     """`wait` returns when the task has ended, with its last state."""
     await neighbours.begin()
     waiting = asyncio.ensure_future(client.wait(TASK))
-    await until(lambda: any(isinstance(asked, ListLiveTasks) for asked in neighbours.asked))
+    await until(lambda: any(isinstance(requested, ListLiveTasks) for requested in neighbours.requested))
     await neighbours.complete()
     assert (await waiting).state is TaskState.COMPLETED
 

@@ -42,20 +42,20 @@ async def test_interrupted_history_is_not_read_from_the_beginning(client: Herd, 
     await neighbours.begin()
     remember(neighbours, 5000)
     await neighbours.complete()
-    asked: list[tuple[str | None, str | None]] = []
+    requested: list[tuple[str | None, str | None]] = []
 
     def answer(request: ListEvents) -> Any:
         if request.task is None:
             return neighbours.events(request)
-        asked.append((request.task, request.cursor))
-        failing = len(asked) % 2 == 0
+        requested.append((request.task, request.cursor))
+        failing = len(requested) % 2 == 0
         return Problem(code=Code.UNAVAILABLE, message="too slow") if failing else neighbours.events(request)
 
     await neighbours.answer(Principal.EVENT_INGEST, ListEvents, answer)
     patience = Patience(gap=20, silence=20, beginning=20, check=0.1, retry=0.02)
     async with client.follow(task=TASK, patience=patience) as following:
         assert await received(following) == list(range(1, 5003))
-    assert max(asked.count(page) for page in asked) <= 2
+    assert max(requested.count(page) for page in requested) <= 2
     assert following.is_complete
 
 
@@ -70,7 +70,7 @@ async def test_many_gaps_are_given_up_together(client: Herd, neighbours: Neighbo
     patience = Patience(gap=1, silence=1, beginning=1, check=0.2, retry=0.02)
     async with client.follow(task=TASK, patience=patience) as following:
         numbers = await received(following)
-    gaps = [request for request in neighbours.asked if isinstance(request, ListEvents) and request.limit == 1]
+    gaps = [request for request in neighbours.requested if isinstance(request, ListEvents) and request.limit == 1]
     assert numbers == [number for number in range(1, 303) if number % 3 != 0 or number > 301]
     assert len(following.missing) == 100
     assert len(gaps) <= 100 + 40
@@ -106,9 +106,9 @@ async def test_event_lost_in_silence_is_recovered(client: Herd, neighbours: Neig
 
 
 def looks(neighbours: Neighbours) -> list[Any]:
-    return [request for request in neighbours.asked if isinstance(request, ListLiveTasks)]
+    return [request for request in neighbours.requested if isinstance(request, ListLiveTasks)]
 
 
 def rereads(neighbours: Neighbours) -> list[Any]:
     """Complete reads of what may have been published and not received: each requests what services have published."""
-    return [request for request in neighbours.asked if isinstance(request, ListEvents) and request.entity == TASK]
+    return [request for request in neighbours.requested if isinstance(request, ListEvents) and request.entity == TASK]

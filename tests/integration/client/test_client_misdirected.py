@@ -100,4 +100,4 @@ async def test_misdirected_events_are_neither_shown_nor_counted(
     assert in_order(lines)
     assert len(lines) == 5 + 50 + 2
     assert following.is_complete
-    assert not [request for request in neighbours.asked if isinstance(request, ListEvents) and request.task]
+    assert not [request for request in neighbours.requested if isinstance(request, ListEvents) and request.task]

@@ -58,12 +58,12 @@ async def test_unreliable_connection_loses_no_shown_event(real: Herd, lossy: ran
             if len(shown) % 60 == 0:
                 await real.connection.bus.client.force_reconnect()
     sandbox = next(iter(following.sandboxes))
-    kept = [stored async for stored in real.events(task="task-talk", source=f"/sandherd/sandbox/{sandbox}")]
+    retained = [stored async for stored in real.events(task="task-talk", source=f"/sandherd/sandbox/{sandbox}")]
     numbers = [event.sequence for event in shown if event.source == f"/sandherd/sandbox/{sandbox}"]
     assert following.is_complete
     assert numbers == list(range(1, len(numbers) + 1))
     assert {"line 0", "line 199"} <= {getattr(event.data, "content", None) for event in shown}
-    earlier = [stored.envelope for stored in kept if stored.envelope["sequence"] <= len(numbers)]
+    earlier = [stored.envelope for stored in retained if stored.envelope["sequence"] <= len(numbers)]
     assert {envelope["id"] for envelope in earlier} <= {str(event.id) for event in shown}
     assert shown[-1].type == "task.completed"
 

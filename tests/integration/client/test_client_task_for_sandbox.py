@@ -48,7 +48,7 @@ async def test_list_of_approvals_takes_the_task(neighbours: Neighbours, sandherd
     await neighbours.answer(Principal.EVENT_INGEST, ListApprovals, lambda _: ApprovalList(approvals=[]))
     status, _, err = await sandherd("approvals", "list", "--sandbox", TASK, "--all")
     assert (status, err) == (0, "")
-    assert [asked.sandbox for asked in neighbours.asked if isinstance(asked, ListApprovals)] == [SANDBOX]
+    assert [requested.sandbox for requested in neighbours.requested if isinstance(requested, ListApprovals)] == [SANDBOX]
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,6 @@ async def test_rejected_task_of_a_batch_fails_the_command(neighbours: Any, sandh
     submitting = asyncio.ensure_future(sandherd("tasks", "submit", batch_file(tmp_path, entry)))
     sent = await neighbours.take(Principal.SPAWNER)
     rejected = TaskRejected(reason="the herd has no such runtime", command_id=str(sent.id))
-    await neighbours.say(f"spawner/{sent.subject}/{sent.id.hex}", rejected)
+    await neighbours.publish_event(f"spawner/{sent.subject}/{sent.id.hex}", rejected)
     status, _, err = await submitting
     assert (status, err) == (1, f"sandherd: {sent.subject} was rejected: the herd has no such runtime\n")

@@ -207,7 +207,7 @@ async def test_live_output_is_sorted_by_time(
     monkeypatch.setattr(timed_display, "TimeOrder", partial(TimeOrder, PATIENCE, limit=PATIENCE))
     running = await begun(neighbours, sandherd)
 
-    async def say(source: str, number: int, data: Any, entity: str, milliseconds: int) -> None:
+    async def publish_event(source: str, number: int, data: Any, entity: str, milliseconds: int) -> None:
         event = neighbours.envelope(f"/sandherd/{source}", number, data, entity)
         event = event.model_copy(update={"time": NOON + timedelta(milliseconds=milliseconds)})
         neighbours.stored.append(event)
@@ -215,12 +215,12 @@ async def test_live_output_is_sorted_by_time(
 
     task = neighbours.task
     submitted = TaskSubmitted(task="do it", harness="command", runtime="process")
-    await say(neighbours.teller, 1, submitted, task, 0)
-    await say(f"spawner/{SANDBOX}", 1, SandboxRequested(runtime="process"), SANDBOX, 120)
-    await say(f"spawner/{SANDBOX}", 2, SandboxSpawned(runtime="process"), SANDBOX, 222)
-    await say(neighbours.teller, 2, TaskAssigned(sandbox=SANDBOX), task, 116)
+    await publish_event(neighbours.task_source, 1, submitted, task, 0)
+    await publish_event(f"spawner/{SANDBOX}", 1, SandboxRequested(runtime="process"), SANDBOX, 120)
+    await publish_event(f"spawner/{SANDBOX}", 2, SandboxSpawned(runtime="process"), SANDBOX, 222)
+    await publish_event(neighbours.task_source, 2, TaskAssigned(sandbox=SANDBOX), task, 116)
     neighbours.tasks[task] = a_task(TaskState.CANCELLED).model_copy(update={"task": task})
-    await say(neighbours.teller, 3, TaskCancelled(), task, 300)
+    await publish_event(neighbours.task_source, 3, TaskCancelled(), task, 300)
     status, out, _ = await running
     shown = [line.split()[1] for line in out.splitlines()[1:]]
     assert status == 1
@@ -339,7 +339,7 @@ async def test_project_is_known_by_its_objects(
     await neighbours.answer(SPAWNER, ListProjects, lambda _: ProjectList(projects=[known]))
     assert (await sandherd(*operator, "tasks", "list", "--project", "typo"))[0] == 0
     await nothing_known(neighbours)
-    await neighbours.say(f"spawner/{SANDBOX}", SandboxRequested(runtime="process"))
+    await neighbours.publish_event(f"spawner/{SANDBOX}", SandboxRequested(runtime="process"))
     assert (await sandherd(*operator, "tasks", "list", "--project", "typo"))[0] == 0
     neighbours.stored.clear()
     assert (await sandherd(*operator, "tasks", "list", "--project", "typo"))[0] == 1

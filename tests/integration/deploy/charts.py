@@ -50,13 +50,13 @@ def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
     return both
 
 
-def asked(values: Mapping[str, Any], chart: Path = CHART) -> subprocess.CompletedProcess[str]:
+def template_result(values: Mapping[str, Any], chart: Path = CHART) -> subprocess.CompletedProcess[str]:
     """What helm makes of the least values with these over them."""
-    return _asked(json.dumps(merged(GIVEN, values)), chart)
+    return _template_result(json.dumps(merged(GIVEN, values)), chart)
 
 
 @cache
-def _asked(given: str, chart: Path) -> subprocess.CompletedProcess[str]:
+def _template_result(given: str, chart: Path) -> subprocess.CompletedProcess[str]:
     return helm("template", RELEASE, str(chart), "--namespace", NAMESPACE, "--values", "-", stdin=given)
 
 
@@ -67,7 +67,7 @@ def rendered(values: Mapping[str, Any] | None = None, chart: Path = CHART) -> li
 
 @cache
 def _rendered(given: str, chart: Path) -> list[Json]:
-    done = _asked(given, chart)
+    done = _template_result(given, chart)
     assert done.returncode == 0, done.stderr
     # Twenty times as fast as the one in Python alone, which is what takes the time here.
     return [document for document in yaml.load_all(done.stdout, yaml.CSafeLoader) if document]
@@ -75,7 +75,7 @@ def _rendered(given: str, chart: Path) -> list[Json]:
 
 def refusal(values: Mapping[str, Any]) -> str:
     """What helm says of values that can't work."""
-    done = asked(values)
+    done = template_result(values)
     assert done.returncode != 0, "they were taken"
     return done.stderr
 

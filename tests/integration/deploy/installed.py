@@ -67,9 +67,9 @@ class Installed:
     async def probe(self, name: str, kind: str) -> tuple[int, str]:
         """What a probe of a pod is answered: its status, and its body."""
         (container,) = self.pods[name]["spec"]["containers"]
-        asked = container[kind]["httpGet"]
-        assert asked["port"] == container["ports"][0]["name"]
-        return await self.get(name, asked["path"])
+        requested = container[kind]["httpGet"]
+        assert requested["port"] == container["ports"][0]["name"]
+        return await self.get(name, requested["path"])
 
     async def get(self, name: str, path: str) -> tuple[int, str]:
         return await asyncio.to_thread(get, f"http://127.0.0.1:{self.node.ports[name]}{path}")

@@ -144,11 +144,11 @@ def test_expired_or_unlimited_provisioner_credential_is_refused(deployed: Deploy
     path = deployed.creds("provisioner")
     token, seed = parts_of(path.read_text())
     signing = Deployment(deployed.folder / "herd").identity.root_key("services")
-    for changed, says in (({"exp": 1}, "expired at 1970-01-01 00:00 UTC"), ({"exp": 0}, "never expires")):
+    for changed, expected_text in (({"exp": 1}, "expired at 1970-01-01 00:00 UTC"), ({"exp": 0}, "never expires")):
         path.write_text(credentials_text(sign_claims(read_claims(token) | changed, signing, 1), seed))
         done = deployed.provision()
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-        assert says in done.stderr
+        assert expected_text in done.stderr
         assert "identity init" in done.stderr
 
 
@@ -172,15 +172,15 @@ async def test_account_of_a_new_version_is_pushed_to_a_running_broker(deployed: 
 
 
 @pytest.mark.parametrize(
-    ("holder", "says"),
+    ("holder", "expected_text"),
     [("monitor", "not the provisioner's"), (None, "no credential"), ("nobody", "no such file")],
 )
-async def test_provision_with_another_credential_is_refused(deployed: Deployed, holder: str | None, says: str) -> None:
+async def test_provision_with_another_credential_is_refused(deployed: Deployed, holder: str | None, expected_text: str) -> None:
     """The status is 1, one line names the needed credential, and nothing was created."""
     own: dict[str, Any] = {"SANDHERD_CREDENTIALS": str(deployed.creds(holder))} if holder else {}
     done = deployed.command("provision", **own)
     assert (done.returncode, done.stdout) == (1, "")
-    assert says in done.stderr
+    assert expected_text in done.stderr
     assert done.stderr.count("\n") == 1
     async with deployed.bus("provisioner") as bus:
         assert (await bus.js.add_stream(StreamConfig(name="DEAD", subjects=["sandherd.v1.dead.>"]))).did_create

@@ -19,7 +19,7 @@ from tests.integration.deploy.charts import (
     RELEASE,
     SERVICES,
     Json,
-    asked,
+    template_result,
     called,
     helm,
     merged,
@@ -215,4 +215,4 @@ def test_scraped_metrics_have_herd_and_service() -> None:
 def test_rendered_texts_have_no_empty_values() -> None:
     """No template leaves an empty place in its text."""
     for values in ({}, {"autoscaling": KEDA, "monitoring": {"enabled": True}}):
-        assert not re.search(r"<no value>|<nil>|%!", asked(values).stdout)
+        assert not re.search(r"<no value>|<nil>|%!", template_result(values).stdout)

@@ -51,7 +51,7 @@ class Followed:
         (folder / "values.yaml").write_text(block("yaml"))
         (folder / "database-url").write_text("postgresql://u:p@h/sandherd\n")
         self._run("\n".join(line for line in commands() if not any(words in line for words in NEED_A_BROKER)))
-        self.asked: list[list[str]] = [json.loads(line) for line in log.read_text().splitlines()]
+        self.requested: list[list[str]] = [json.loads(line) for line in log.read_text().splitlines()]
         self.upgrade_output = self._run("\n".join(commands(UPGRADE)))
         self.upgraded, self.objects = again.read_text(), objects(made.read_text())
 
@@ -73,7 +73,7 @@ class Followed:
     def secrets(self) -> dict[str, set[str]]:
         """Each Secret that was made, and its keys."""
         found = {}
-        for words in self.asked:
+        for words in self.requested:
             if words[:4] == ["kubectl", "create", "secret", "generic"]:
                 assert words[5:7] == ["-n", "nats" if words[4] == "sandherd-store-guard" else "sandherd"]
                 found[words[4]] = keys(self.folder, words[7].removeprefix("--from-file="))
@@ -141,9 +141,9 @@ def test_the_page_s_broker_is_the_only_one_that_is_reached(followed: Followed) -
 
 def test_the_root_s_keys_stay_where_they_are(followed: Followed) -> None:
     """No command takes them anywhere; and what is public needs no Secret."""
-    words = " ".join(word for line in followed.asked for word in line)
+    words = " ".join(word for line in followed.requested for word in line)
     assert "identity/root" not in words
-    (nats,) = [line for line in followed.asked if line[:4] == ["helm", "upgrade", "--install", "nats"]]
+    (nats,) = [line for line in followed.requested if line[:4] == ["helm", "upgrade", "--install", "nats"]]
     merge = (followed.folder / nats[-1]).read_text()
     assert json.loads(merge)["config"]["merge"].keys() == {"operator", "system_account", "resolver_preload"}
     # Not the word "SEED", which random text in a token can contain.
@@ -162,7 +162,7 @@ def test_every_command_may_be_repeated(page: str) -> None:
 
 def test_the_test_that_is_shown_is_one_of_the_release(followed: Followed) -> None:
     """Name and namespace are those of the install."""
-    tests = [line for line in followed.asked if line[:2] == ["helm", "test"]]
+    tests = [line for line in followed.requested if line[:2] == ["helm", "test"]]
     assert tests == [["helm", "test", "sandherd", "-n", "sandherd"]]
     assert any(one["metadata"].get("annotations", {}).get("helm.sh/hook") == "test" for one in followed.objects)
 

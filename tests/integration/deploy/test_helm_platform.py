@@ -115,11 +115,11 @@ def test_the_namespace_of_sandboxes_is_as_a_platform_wants_it() -> None:
 def test_only_in_a_namespace_of_its_own_a_release_has_fixed_names(sandboxes: Json, name: str) -> None:
     """So that another release can take them over there, and that several can have sandboxes in any other."""
     objects = rendered({"sandboxes": {**sandboxes, "quota": {"pods": 5}, "limitRange": [{"type": "Pod"}]}})
-    confining = [one for one in of_kind(objects, "ResourceQuota", "LimitRange", "NetworkPolicy") if is_kept(one)]
+    confining = [one for one in of_kind(objects, "ResourceQuota", "LimitRange", "NetworkPolicy") if is_retained(one)]
     assert [one["metadata"]["name"] for one in confining] == [name] * 3
 
 
-def is_kept(one: Json) -> bool:
+def is_retained(one: Json) -> bool:
     return "helm.sh/resource-policy" in one["metadata"].get("annotations", {})
 
 
@@ -157,10 +157,10 @@ def test_what_is_asked_for_besides_is_made() -> None:
 def test_agents_that_still_run_stay_confined_when_the_release_is_removed() -> None:
     """All that is in their namespace stays, except the spawner's rights; and nothing else does."""
     objects = rendered({"sandboxes": {"quota": {"pods": 5}, "limitRange": [{"type": "Pod"}]}})
-    kept = {one["kind"] for one in objects if "helm.sh/resource-policy" in one["metadata"].get("annotations", {})}
-    assert kept == {"Namespace", "NetworkPolicy", "ResourceQuota", "LimitRange"}
+    stored = {one["kind"] for one in objects if "helm.sh/resource-policy" in one["metadata"].get("annotations", {})}
+    assert stored == {"Namespace", "NetworkPolicy", "ResourceQuota", "LimitRange"}
     among = {one["kind"] for one in objects if one["metadata"].get("namespace") == f"{NAMESPACE}-sandboxes"}
-    assert among - kept == {"Role", "RoleBinding"}
+    assert among - stored == {"Role", "RoleBinding"}
 
 
 def test_hook_objects_are_deleted_after_success() -> None:
@@ -175,12 +175,12 @@ def test_hook_objects_are_deleted_after_success() -> None:
 
 def test_retained_objects_have_names_independent_of_the_release() -> None:
     """So it takes them over instead of adding a second quota."""
-    names = [kept(release) for release in (RELEASE, "other")]
+    names = [stored(release) for release in (RELEASE, "other")]
     assert names[0] == names[1]
     assert len(names[0]) == 3
 
 
-def kept(release: str) -> set[tuple[str, str]]:
+def stored(release: str) -> set[tuple[str, str]]:
     given = json.dumps(merged(GIVEN, {"sandboxes": {"quota": {"pods": 5}}}))
     done = helm("template", release, str(CHART), "--namespace", NAMESPACE, "--values", "-", stdin=given)
     found = [one for one in yaml.safe_load_all(done.stdout) if one]

@@ -109,7 +109,7 @@ async def a_task_is_done_with_the_rights_of_the_role(installed: Installed) -> No
         await until(ended, "the task does not end")
         assert views[0].state == "completed", views[0]
         await until(lambda: gone(installed), "its pod stays")
-    used = {found for method, path in installed.cluster.api.asked if (found := right(method, path))}
+    used = {found for method, path in installed.cluster.api.requested if (found := right(method, path))}
     allowed = {
         (group, resource, verb)
         for rule in rbac.RULES

@@ -156,8 +156,8 @@ async def test_labels_reviewers_comments_and_issues(api: Api, opened: dict[str, 
     assert [one["name"] for one in labelled.json] == ["agent"]
     assert (await api("POST", "/repos/team/shop/issues/1/comments", {"body": "Checked."})).status == 201
     assert [one["body"] for one in (await api("GET", "/repos/team/shop/issues/1/comments")).json] == ["Checked."]
-    asked = await api("POST", f"{PULL}/requested_reviewers", {"reviewers": ["grace"]})
-    assert [one["login"] for one in asked.json["requested_reviewers"]] == ["grace"]
+    requested = await api("POST", f"{PULL}/requested_reviewers", {"reviewers": ["grace"]})
+    assert [one["login"] for one in requested.json["requested_reviewers"]] == ["grace"]
     assert (await api("POST", f"{PULL}/requested_reviewers", {"reviewers": ["eve"]})).status == 422
     assert (await api("POST", f"{PULL}/requested_reviewers", {"reviewers": ["ada"]})).status == 422
     issue = github.open_issue(github.repositories["team/shop"], "Sums are wrong")

@@ -49,7 +49,7 @@ class Script:
         self.numbers: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.clock = BEGUN
 
-    def say(
+    def emit(
         self,
         event_type: str,
         entity: str,
@@ -75,10 +75,10 @@ class Script:
         )
 
     def agent(self, event_type: str, sandbox: str, **fields: Any) -> Envelope[Any]:
-        return self.say(event_type, sandbox, f"/sandherd/sandbox/{sandbox}", sandboxid=sandbox, **fields)
+        return self.emit(event_type, sandbox, f"/sandherd/sandbox/{sandbox}", sandboxid=sandbox, **fields)
 
     def spawner(self, event_type: str, entity: str, **fields: Any) -> Envelope[Any]:
-        return self.say(event_type, entity, f"/sandherd/spawner/{entity}", **fields)
+        return self.emit(event_type, entity, f"/sandherd/spawner/{entity}", **fields)
 
     def messages(self, sandbox: str, count: int, *, project: str = "default") -> list[Envelope[Any]]:
         return [
@@ -86,20 +86,20 @@ class Script:
             for place in range(count)
         ]
 
-    def asking(self, sandbox: str, approval: str, *, project: str = "default", **asked: Any) -> list[Envelope[Any]]:
+    def asking(self, sandbox: str, approval: str, *, project: str = "default", **requested: Any) -> list[Envelope[Any]]:
         """An agent asks for leave, and the relay says so."""
-        given = asked.pop("input", {"command": "rm -r build"})
+        given = requested.pop("input", {"command": "rm -r build"})
         own = self.agent(
             "agent.approval_requested", sandbox, project=project, approval_id=approval, tool="Bash", input=given
         )
         return [
             own,
-            self.approval("requested", sandbox, approval, project=project, tool="Bash", asked_in=own.id, **asked),
+            self.approval("requested", sandbox, approval, project=project, tool="Bash", asked_in=own.id, **requested),
         ]
 
     def approval(self, what: str, sandbox: str, approval: str, **fields: Any) -> Envelope[Any]:
         source = f"/sandherd/message-relay/{sandbox}/{approval}"
-        return self.say(f"approval.{what}", sandbox, source, sandboxid=sandbox, approval_id=approval, **fields)
+        return self.emit(f"approval.{what}", sandbox, source, sandboxid=sandbox, approval_id=approval, **fields)
 
     def heartbeat(self, sandbox: str, *, project: str = "default") -> Envelope[Any]:
         return self.agent("agent.heartbeat", sandbox, project=project, timestamp=self.clock)
@@ -210,11 +210,11 @@ class Herd:
                 self._buses[key] = await self._stack.enter_async_context(opening)
         return self._buses[key]
 
-    async def say(self, events: Iterable[Envelope[Any]]) -> None:
+    async def emit(self, events: Iterable[Envelope[Any]]) -> None:
         """Publish each with the credential of who may say it, until the broker has all."""
-        await asyncio.gather(*[self._say(event) for event in events])
+        await asyncio.gather(*[self._publish_event(event) for event in events])
 
-    async def _say(self, event: Envelope[Any]) -> None:
+    async def _publish_event(self, event: Envelope[Any]) -> None:
         await (await self._voice(event)).publish_event(event)
 
     async def _voice(self, event: Envelope[Any]) -> Bus:

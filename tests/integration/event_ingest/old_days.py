@@ -50,16 +50,16 @@ class OldDays:
         """One run of the retention; returns its metrics."""
         registry = CollectorRegistry()
         meters = Meters(registry)
-        kept = None if archive is None else HistoryArchive(archive, meters)
-        await HistoryRetention(self.history.database, meters, policy, kept).run_once(self.connection, self.now)
+        stored = None if archive is None else HistoryArchive(archive, meters)
+        await HistoryRetention(self.history.database, meters, policy, stored).run_once(self.connection, self.now)
         return registry
 
     async def reduce(self, policy: RetentionPolicy, archive: ArchiveStore | None = None) -> CollectorRegistry:
         """One run of what removes events with a shorter retention; returns its metrics."""
         registry = CollectorRegistry()
         meters = Meters(registry)
-        kept = None if archive is None else HistoryArchive(archive, meters)
-        await HistoryReducer(self.history.database, meters, policy, kept).run_once(self.connection, self.now)
+        stored = None if archive is None else HistoryArchive(archive, meters)
+        await HistoryReducer(self.history.database, meters, policy, stored).run_once(self.connection, self.now)
         return registry
 
     async def has(self, day: date) -> bool:

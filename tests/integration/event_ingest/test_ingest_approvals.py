@@ -15,13 +15,13 @@ ROOM = 1_000_000
 WAITING = ApprovalState.PENDING
 
 
-async def asked(history: Any, project: str = "default", room: int = ROOM, **question: Any) -> Any:
+async def requested(history: Any, project: str = "default", room: int = ROOM, **question: Any) -> Any:
     async with history.database.reading() as connection:
         return await list_approvals(connection, ListApprovals(**question), project, room)
 
 
 async def names(history: Any, project: str = "default", **question: Any) -> list[str]:
-    return [view.approval_id for view in (await asked(history, project, **question)).approvals]
+    return [view.approval_id for view in (await requested(history, project, **question)).approvals]
 
 
 async def test_waiting_approval_shows_everything_needed_to_decide(history: Any, script: Any) -> None:
@@ -29,7 +29,7 @@ async def test_waiting_approval_shows_everything_needed_to_decide(history: Any, 
     due = script.clock + timedelta(minutes=10)
     events = script.asking("sbx-1", "a1", reason="cleans up", expires_at=due, on_timeout="deny")
     await history.deliver([*script.life("task-1", "sbx-1"), *events])
-    [view] = (await asked(history)).approvals
+    [view] = (await requested(history)).approvals
     assert (view.state, view.task, view.sandbox, view.approval_id) == (WAITING, "task-1", "sbx-1", "a1")
     assert (view.tool, view.input, view.reason) == ("Bash", {"command": "rm -r build"}, "cleans up")
     assert (view.requested_at, view.expires_at, view.on_timeout) == (events[1].time, due, "deny")
@@ -38,16 +38,16 @@ async def test_waiting_approval_shows_everything_needed_to_decide(history: Any, 
 
 async def test_decided_approval_shows_who_decided_and_its_delivery(history: Any, script: Any) -> None:
     """Granted, denied with its reason, expired with its default, and the state of the delivery."""
-    say = script.approval
+    make_approval = script.approval
     reply = "/sandherd/message-relay/msg-2"
     await history.deliver([event for name in ("a1", "a2", "a3") for event in script.asking("sbx-1", name)])
-    denied = say("denied", "sbx-1", "a2", by="bob", reason="not that", answer="msg-2")
-    await history.deliver([say("granted", "sbx-1", "a1", by="ada", answer="msg-1"), denied])
-    await history.deliver([say("expired", "sbx-1", "a3", outcome="granted")])
+    denied = make_approval("denied", "sbx-1", "a2", by="bob", reason="not that", answer="msg-2")
+    await history.deliver([make_approval("granted", "sbx-1", "a1", by="ada", answer="msg-1"), denied])
+    await history.deliver([make_approval("expired", "sbx-1", "a3", outcome="granted")])
     about = {"message_id": "msg-2", "message_type": "approval"}
-    await history.deliver([script.say("message.queued", "sbx-1", reply, content_length=1, **about)])
-    await history.deliver([script.say("message.rejected", "sbx-1", reply, reason="it timed out", **about)])
-    third, second, first = (await asked(history)).approvals
+    await history.deliver([script.emit("message.queued", "sbx-1", reply, content_length=1, **about)])
+    await history.deliver([script.emit("message.rejected", "sbx-1", reply, reason="it timed out", **about)])
+    third, second, first = (await requested(history)).approvals
     assert (first.state, first.decided_by, first.answer, first.answer_state) == ("granted", "ada", "msg-1", None)
     assert (second.state, second.decision_reason, second.decided_at) == ("denied", "not that", denied.time)
     assert (second.answer_state, second.answer_reason) == (MessageState.REJECTED, "it timed out")
@@ -63,7 +63,7 @@ async def test_order_of_approval_events_does_not_matter(history: Any, script: An
     for events, order in zip(expected, permutations(range(3)), strict=True):
         for place in (*order, *order):
             await history.deliver([events[place]])
-    views = (await asked(history)).approvals
+    views = (await requested(history)).approvals
     assert len(views) == 6
     for view, events in zip(reversed(views), expected, strict=True):
         assert (view.state, view.requested_at, view.decided_at) == ("granted", events[1].time, events[2].time)
@@ -92,7 +92,7 @@ async def test_pages_contain_each_approval_once(history: Any, script: Any, limit
     await history.deliver([event.model_copy(update={"time": at}) for event in expected])
     seen, cursor = [], None
     while True:
-        page = await asked(history, limit=limit, cursor=cursor)
+        page = await requested(history, limit=limit, cursor=cursor)
         seen += [(view.sandbox, view.approval_id) for view in page.approvals]
         cursor = page.next_cursor
         if cursor is None:
@@ -100,7 +100,7 @@ async def test_pages_contain_each_approval_once(history: Any, script: Any, limit
     assert seen == sorted(seen, reverse=True)
     assert len(set(seen)) == len(seen) == 10
     with pytest.raises(ContractError) as caught:
-        await asked(history, cursor="nonsense")
+        await requested(history, cursor="nonsense")
     assert caught.value.problem.code is Code.INVALID_FIELD
 
 
@@ -111,7 +111,7 @@ async def test_large_inputs_fit_their_pages(history: Any, script: Any) -> None:
     found: list[int] = []
     cursor = None
     while cursor is not None or not found:
-        page = await asked(history, room=100_000, cursor=cursor)
+        page = await requested(history, room=100_000, cursor=cursor)
         assert len(page.model_dump_json().encode()) < 100_000 + 100
         found += [len(view.input["content"]) for view in page.approvals]
         cursor = page.next_cursor
@@ -121,10 +121,10 @@ async def test_large_inputs_fit_their_pages(history: Any, script: Any) -> None:
 async def test_client_lists_the_approvals_of_its_project(running: Any, script: Any) -> None:
     """Over the real broker, the list has what waits in the project, and then its decision."""
     expected = script.asking("sbx-1", "a1")
-    await running.say(expected)
+    await running.emit(expected)
     await running.stored(len(expected))
     [view] = (await running.ask(ListApprovals(state=WAITING), "default")).approvals
     assert (view.approval_id, view.input) == ("a1", {"command": "rm -r build"})
-    await running.say([script.approval("granted", "sbx-1", "a1", by="ada")])
+    await running.emit([script.approval("granted", "sbx-1", "a1", by="ada")])
     await running.stored(len(expected) + 1)
     assert (await running.ask(ListApprovals(state=WAITING), "default")).approvals == []

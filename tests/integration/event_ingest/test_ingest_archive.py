@@ -126,8 +126,8 @@ async def test_event_that_comes_while_a_day_is_archived_is_not_dropped(
 ) -> None:
     """The drop compares the number of events with that of the archive, and the next run archives the rest."""
     await fill(days, script)
-    kept = HistoryArchive(archive, Meters(CollectorRegistry()))
-    covered = await kept.cover(days.connection, days.old)
+    retained = HistoryArchive(archive, Meters(CollectorRegistry()))
+    covered = await retained.cover(days.connection, days.old)
     assert covered == 13
     await days.store(script.messages("sbx-4", 1), days.old)
     assert await try_drop(days.connection, days.old, POLICY, days.now, covered) is DropResult.CHANGED
@@ -142,8 +142,8 @@ async def test_interrupted_archive_is_written_once(
 ) -> None:
     """What a killed run has left before its manifest is deleted: nothing is lost, and no event is there twice."""
     await fill(days, script)
-    kept = HistoryArchive(archive, Meters(CollectorRegistry()))
-    assert await kept.cover(days.connection, days.old)
+    retained = HistoryArchive(archive, Meters(CollectorRegistry()))
+    assert await retained.cover(days.connection, days.old)
     [first, _] = archive.manifest(days.old).files
     archive.path(days.old, first.name).rename(archive.path(days.old, left))
     archive.path(days.old, MANIFEST).unlink()

@@ -68,7 +68,7 @@ async def publish(
 
 async def refer(world: Any, script: Any, reference: ArtifactRef, *, sandbox: str = "sbx-1", **fields: Any) -> None:
     """Publish an event that refers to it."""
-    await world.say([script.agent("agent.work_saved", sandbox, artifact=reference, files=1, **fields)])
+    await world.emit([script.agent("agent.work_saved", sandbox, artifact=reference, files=1, **fields)])
 
 
 @asynccontextmanager

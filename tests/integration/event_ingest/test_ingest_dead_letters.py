@@ -64,7 +64,7 @@ async def test_a_page_of_dead_letters_ends_after_reading_enough_of_others(
 async def test_messages_of_any_bytes_are_dead_letters(running: Any, script: Any) -> None:
     """Subjects and headers that no program expects: a letter for each, which can be read, and events are stored."""
     await send(await running.bus(Principal.WORKER, project="p1", sandbox="sbx-1"))
-    await running.say([script.heartbeat("sbx-1")])
+    await running.emit([script.heartbeat("sbx-1")])
     await running.stored(1)
     state = (await (await running.bus(Principal.EVENT_INGEST)).js.stream_info("EVENTS")).state
     letters = (await _all(running, state.messages - 1)).letters

@@ -34,16 +34,16 @@ async def names(days: OldDays) -> set[str]:
 
 def lived(script: Any, number: int, project: str = "default") -> list[Any]:
     box = f"sbx-{number}"
-    queued = script.say(
+    queued = script.emit(
         "message.queued", box, f"/sandherd/message-relay/{box}/m-1", project=project, message_id=f"m-{number}",
         message_type="user_message", content_length=4,
     )  # fmt: skip
-    seen = script.say(
+    seen = script.emit(
         "monitor.notification_published", box, "/sandherd/monitor/one", project=project, kind="recovery", message="x",
         cause_id=queued.id, cause_type=queued.type,
     )  # fmt: skip
-    asked = script.asking(box, "a-1", project=project, expires_at=script.clock, on_timeout="deny")
-    return [*script.life(f"task-{number}", box, project=project), queued, seen, *asked]
+    requested = script.asking(box, "a-1", project=project, expires_at=script.clock, on_timeout="deny")
+    return [*script.life(f"task-{number}", box, project=project), queued, seen, *requested]
 
 
 async def end(days: OldDays, ago: timedelta = timedelta(days=100)) -> None:

@@ -63,16 +63,16 @@ async def test_promoted_replica_continues_the_history(
     events = [script.messages(f"sbx-{place}", EACH) for place in range(4)]
     await world.voices([own[0] for own in events])
     async with world.service().running():
-        await world.say(events[0])
+        await world.emit(events[0])
         await eventually(partial(_is_stored, _url(primary), EACH), "the first are stored", PATIENCE)
-        await world.say(events[1])
+        await world.emit(events[1])
         stopped = freeze(primary) if frozen else []
         try:
             if not frozen:
                 await primary.kill()
-            await world.say(events[2])
+            await world.emit(events[2])
             await execute(replica, "select pg_promote()")
-            await world.say(events[3])
+            await world.emit(events[3])
             await eventually(partial(_is_stored, _url(replica), 4 * EACH), "all are stored", PATIENCE)
             audit = await world.ask(GetAudit())
         finally:

@@ -50,7 +50,7 @@ async def waiting_for(connection: asyncpg.Connection) -> int:
 @pytest.mark.parametrize("kind", FLOODS)
 async def test_flood_of_requests_delays_no_other_project(running: Any, script: Any, kind: str) -> None:
     """While a thousand requests of alpha are pending, beta's is processed before nearly all of them."""
-    await running.say(
+    await running.emit(
         [*script.messages("sbx-alpha", 300, project="alpha"), *script.messages("sbx-beta", 5, project="beta")]
     )
     await running.stored(305)
@@ -78,7 +78,7 @@ async def test_flood_of_requests_delays_no_other_project(running: Any, script: A
 
 async def test_project_is_limited_to_its_share_of_the_database(running: Any, script: Any, postgres: str) -> None:
     """However much alpha requests, two light queries and a heavy one of it run, and beta's beside them."""
-    await running.say(
+    await running.emit(
         [*script.messages("sbx-alpha", 5, project="alpha"), *script.messages("sbx-beta", 5, project="beta")]
     )
     await running.stored(10)
@@ -99,7 +99,7 @@ async def test_project_is_limited_to_its_share_of_the_database(running: Any, scr
 
 async def test_query_of_a_vanished_requester_is_cancelled(running: Any, script: Any, postgres: str) -> None:
     """Postgres cancels the statement before its own time-out."""
-    await running.say(script.messages("sbx-alpha", 5, project="alpha"))
+    await running.emit(script.messages("sbx-alpha", 5, project="alpha"))
     await running.stored(5)
     alpha = await running.bus(Principal.CLIENT, project="alpha")
     subject, payload = request_subject(ListEvents.type, "alpha"), ListEvents().model_dump_json().encode()
@@ -123,7 +123,7 @@ async def test_query_of_a_vanished_requester_is_cancelled(running: Any, script: 
 async def test_exhausted_budget_is_an_error_with_the_wait(world: Any, script: Any) -> None:
     """Rows over the minute's budget: `busy`, with the wait and a remedy; another project is not affected."""
     async with world.service(request_rows=10).running():
-        await world.say(
+        await world.emit(
             [*script.messages("sbx-alpha", 50, project="alpha"), *script.messages("sbx-beta", 5, project="beta")]
         )
         await world.stored(55)
@@ -144,7 +144,7 @@ async def test_exhausted_budget_is_an_error_with_the_wait(world: Any, script: An
 async def test_client_retries_after_the_requested_wait(world: Any, script: Any) -> None:
     """A wait beyond the caller's patience is an error; a shorter one is waited for."""
     async with world.service(request_rows=600).running():
-        await world.say(script.messages("sbx-alpha", 750, project="alpha"))
+        await world.emit(script.messages("sbx-alpha", 750, project="alpha"))
         await world.stored(750)
         credentials = world.broker.credentials(Principal.CLIENT, project="alpha")
         context = Context(nats_url=world.broker.url, credentials=credentials, project="alpha", home=world.broker.home)

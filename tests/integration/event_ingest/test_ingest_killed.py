@@ -100,11 +100,11 @@ async def _end(process: Process) -> None:
         assert await process.wait() == 0
 
 
-async def _say_all(world: Any, script: Any) -> int:
+async def _publish_all(world: Any, script: Any) -> int:
     events = [script.messages(f"sbx-{place}", EVENTS_EACH) for place in range(SANDBOXES)]
     await world.voices([own[0] for own in events])
     for own in events:
-        await world.say(own)
+        await world.emit(own)
     return SANDBOXES * EVENTS_EACH
 
 
@@ -123,7 +123,7 @@ async def _audit_is_clean(world: Any, count: int) -> Any:
 @pytest.mark.parametrize(("step", "copied"), [("written", 1), ("counted", 1), ("committed", 1), ("committed", 10**6)])
 async def test_kill_in_a_batch_counts_once(world: Any, script: Any, step: str, copied: int) -> None:
     """Killed repeatedly, with rows that are copied or inserted: a batch counts once, or, if not committed, later."""
-    count = await _say_all(world, script)
+    count = await _publish_all(world, script)
     for _ in range(KILLS):
         process = await _start(world, DIE_IN_A_BATCH.format(step=step, copied=copied))
         async with asyncio.timeout(PATIENCE):
@@ -140,7 +140,7 @@ async def test_kill_in_a_batch_counts_once(world: Any, script: Any, step: str, c
 async def test_two_processes_share_the_work(world: Any, script: Any, tmp_path: Path, copied: int) -> None:
     """Two processes on one durable consumer and one database: nothing is stored or counted twice, or left out."""
     started = await asyncio.gather(*[_start_ready(world, tmp_path / f"port-{one}", copied) for one in range(2)])
-    count = await _say_all(world, script)
+    count = await _publish_all(world, script)
     await world.stored(count)
     for process in started:
         await _end(process)
@@ -158,7 +158,7 @@ async def test_kill_while_an_artifact_is_copied_leaves_nothing_that_counts(
     worker = await world.bus(Principal.WORKER, sandbox="sbx-1")
     for piece in pieces:
         await worker.publish(builder.subject, piece, msg_id=builder.add(piece))
-    await world.say([script.agent("agent.work_saved", "sbx-1", artifact=builder.reference(), files=1)])
+    await world.emit([script.agent("agent.work_saved", "sbx-1", artifact=builder.reference(), files=1)])
     process = await _start(world, DIE_WHILE_COPYING, SANDHERD_ARTIFACT_STORE=str(tmp_path))
     async with asyncio.timeout(PATIENCE):
         assert await process.wait() == -signal.SIGKILL

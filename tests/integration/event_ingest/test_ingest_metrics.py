@@ -24,17 +24,17 @@ class Counted:
 
 def at_work(script: Any) -> list[Any]:
     """An agent's turn: a model call, a tool call that is reported twice, and the cost."""
-    say = script.agent
+    make_event = script.agent
     return [
-        say("agent.started", "sbx-1", timestamp=script.clock, sdk="claude", task="t", task_description_length=1),
-        say("agent.model_call_completed", "sbx-1", call_id="m1", duration_ms=1500),
-        say("agent.tool_use", "sbx-1", tool="Bash", tool_use_id="c1"),
-        say("agent.tool_completed", "sbx-1", tool="Bash", tool_use_id="c1", duration_ms=250),
-        say("agent.tool_result", "sbx-1", tool_use_id="c1", result="ok"),
-        say("agent.tool_use", "sbx-1", tool="Bash", tool_use_id="c2"),
-        say("agent.tool_result", "sbx-1", tool_use_id="c2", result="no", is_error=True),
-        say("agent.usage", "sbx-1", input_tokens=7, output_tokens=5, cache_read_tokens=3, cost_micro_usd=2400),
-        say("agent.turn_completed", "sbx-1", duration_ms=9000),
+        make_event("agent.started", "sbx-1", timestamp=script.clock, sdk="claude", task="t", task_description_length=1),
+        make_event("agent.model_call_completed", "sbx-1", call_id="m1", duration_ms=1500),
+        make_event("agent.tool_use", "sbx-1", tool="Bash", tool_use_id="c1"),
+        make_event("agent.tool_completed", "sbx-1", tool="Bash", tool_use_id="c1", duration_ms=250),
+        make_event("agent.tool_result", "sbx-1", tool_use_id="c1", result="ok"),
+        make_event("agent.tool_use", "sbx-1", tool="Bash", tool_use_id="c2"),
+        make_event("agent.tool_result", "sbx-1", tool_use_id="c2", result="no", is_error=True),
+        make_event("agent.usage", "sbx-1", input_tokens=7, output_tokens=5, cache_read_tokens=3, cost_micro_usd=2400),
+        make_event("agent.turn_completed", "sbx-1", duration_ms=9000),
     ]
 
 
@@ -76,8 +76,8 @@ async def test_age_of_the_oldest_pending_event_is_known(world: Any, script: Any)
     assert await oldest_age(bus, datetime.now(UTC)) == 0
     before = datetime.now(UTC)
     first, second = script.messages("sbx-1", 2)
-    await world.say([first])
+    await world.emit([first])
     between = datetime.now(UTC)
-    await world.say([second])
+    await world.emit([second])
     age = await oldest_age(bus, between + timedelta(seconds=60))
     assert 60 <= age <= 60 + (between - before).total_seconds() + 1

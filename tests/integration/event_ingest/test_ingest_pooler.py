@@ -46,7 +46,7 @@ async def test_history_works_through_a_pooler(world: Any, script: Any, pooled: t
     events = [*script.life("task-1", "sbx-1"), *script.messages("sbx-1", 300), *script.messages("sbx-2", 300)]
     await world.voices(events)
     async with world.service(database_pooled=True).running(), world.service(database_pooled=True).running():
-        await asyncio.gather(world.say(events), upgrade(url, PATIENCE, after=True))
+        await asyncio.gather(world.emit(events), upgrade(url, PATIENCE, after=True))
         await eventually(partial(_is_stored, server.url(DATABASE), len(events)), "all are stored", PATIENCE)
         audits = await asyncio.gather(*[world.ask(GetAudit()) for _ in range(8)])
         pages = await asyncio.gather(*[world.ask(ListEvents(sandbox="sbx-1", limit=50), "default") for _ in range(16)])

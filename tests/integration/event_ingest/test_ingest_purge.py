@@ -49,7 +49,7 @@ def flood(script: Any, sandbox: str, count: int) -> list[Any]:
 async def saying(world: Any, events: list[Any]) -> AsyncIterator["asyncio.Task[None]"]:
     """Say these, each until the broker has it, while something else is done."""
     await world.voices(events)
-    task = asyncio.create_task(world.say(events))
+    task = asyncio.create_task(world.emit(events))
     try:
         yield task
     finally:
@@ -80,7 +80,7 @@ async def test_flood_without_the_database_loses_nothing(small: Any, script: Any,
     before = [*script.messages("sbx-quiet", 20), *script.life("task-1", "sbx-quiet")]
     meanwhile = [*script.messages("sbx-quiet", 20), *script.life("task-2", "sbx-other")]
     meanwhile.append(
-        script.say(
+        script.emit(
             "monitor.dead_found", "sbx-other", "/sandherd/monitor/1", rule="dead", age_seconds=1, limit_seconds=1
         )
     )
@@ -88,7 +88,7 @@ async def test_flood_without_the_database_loses_nothing(small: Any, script: Any,
     async with small.service().running() as service, aiohttp.ClientSession() as session:
         await postgres_server.kill()
         try:
-            await small.say(before)
+            await small.emit(before)
             async with saying(small, mad) as flooding, saying(small, meanwhile) as speaking:
                 await until_full(small, "sbx-mad")
                 fill = await read_fill(service.bus, "EVENTS")
@@ -153,7 +153,7 @@ async def test_refused_events_stay_in_the_spool(small: Any, script: Any, tmp_pat
 async def test_stored_events_are_cleared_to_half_of_the_stream(small: Any, script: Any) -> None:
     """Many times the stream's capacity passes through it; afterwards it is neither full nor empty."""
     async with small.service().running() as service:
-        await small.say(flood(script, "sbx-1", 150))
+        await small.emit(flood(script, "sbx-1", 150))
         await small.stored(150)
 
         async def roomy() -> bool:
@@ -181,7 +181,7 @@ async def test_second_replica_clears_after_the_first_has_stopped(small: Any, scr
 
             await eventually(given)
         await asyncio.wait([flooding])
-        await small.say([*mad, *more])
+        await small.emit([*mad, *more])
         await small.stored(len(mad) + len(more))
         assert room_given(second) > 0
         await whole(small)
@@ -195,7 +195,7 @@ def room_given(service: Any) -> float:
 async def test_events_that_the_spawner_has_not_handled_stay(small: Any, script: Any) -> None:
     """An event that another durable consumer still waits for is never cleared, even if it is stored."""
     about = {"agent": "a", "sdk": "none", "task": "", "task_description_length": 0, "timestamp": script.clock}
-    await small.say([script.agent("agent.started", "sbx-1", **about)])
+    await small.emit([script.agent("agent.started", "sbx-1", **about)])
     mad = flood(script, "sbx-mad", 60)
     async with small.service().running() as service, saying(small, mad) as flooding:
         await until_full(small, "sbx-mad")

@@ -28,12 +28,12 @@ async def test_damaged_rows_are_rebuilt_while_events_are_stored(history: Any, sc
     An entity one of whose events is no longer stored stays as it is.
     """
     events = [event for place in range(6) for event in script.life(f"task-{place}", f"sbx-{place}")]
-    queued = script.say(
+    queued = script.emit(
         "message.queued", "sbx-1", "/sandherd/message-relay/sbx-1/m-1", message_id="m-1", message_type="user_message",
         content_length=4,
     )  # fmt: skip
-    asked = script.asking("sbx-2", "a-1", expires_at=script.clock, on_timeout="deny")
-    await history.deliver([*events, queued, *asked, *script.life("task-gone", "sbx-gone"), script.heartbeat("sbx-4")])
+    requested = script.asking("sbx-2", "a-1", expires_at=script.clock, on_timeout="deny")
+    await history.deliver([*events, queued, *requested, *script.life("task-gone", "sbx-gone"), script.heartbeat("sbx-4")])
     before = await history.tables()
     connection = await asyncpg.connect(history.url)
     try:

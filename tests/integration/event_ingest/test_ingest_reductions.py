@@ -322,9 +322,9 @@ async def test_day_is_archived_before_it_is_reduced_and_restored_whole(
     await days.store([*script.life("task-1", "sbx-1"), *script.messages("sbx-1", 2), *beats(script, 2)], days.old)
     missing = DirectoryStore(tmp_path / "missing")
     registry = CollectorRegistry()
-    kept = HistoryArchive(missing, Meters(registry))
+    stored = HistoryArchive(missing, Meters(registry))
     for one in (HistoryReducer, HistoryRetention):  # the second does not clear the problems of the first
-        await one(days.history.database, Meters(CollectorRegistry()), FOLDED, kept).run_once(days.connection, days.now)
+        await one(days.history.database, Meters(CollectorRegistry()), FOLDED, stored).run_once(days.connection, days.now)
     assert registry.get_sample_value("sandherd_history_unarchived_days") == 9
     assert await beating(days) == 2
     archive = DirectoryStore(tmp_path)

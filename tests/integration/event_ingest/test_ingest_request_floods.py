@@ -66,7 +66,7 @@ OF_A_PROJECT = 3
 @pytest.fixture
 async def projects(running: Any, script: Any) -> tuple[Bus, Bus]:
     """The clients of alpha and beta, with a history each."""
-    await running.say([*script.messages(OWN, 9, project="alpha"), *script.messages(OTHER, 9, project="beta")])
+    await running.emit([*script.messages(OWN, 9, project="alpha"), *script.messages(OTHER, 9, project="beta")])
     await running.stored(18)
     return await running.bus(Principal.CLIENT, project="alpha"), await running.bus(Principal.CLIENT, project="beta")
 
@@ -140,7 +140,7 @@ async def test_requests_without_requester_leave_nothing(projects: tuple[Bus, Bus
 async def test_budget_is_one_for_all_kinds(world: Any, script: Any) -> None:
     """What one kind has used up no other kind has left."""
     async with world.service(request_rows=10).running():
-        await world.say(script.messages(OWN, 50, project="alpha"))
+        await world.emit(script.messages(OWN, 50, project="alpha"))
         await world.stored(50)
         alpha = await world.bus(Principal.CLIENT, project="alpha")
         assert await ask(alpha, ListEvents(limit=50), "alpha") is None

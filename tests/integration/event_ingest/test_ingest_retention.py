@@ -142,7 +142,7 @@ async def test_drop_gives_way_to_statements_before_it(days: OldDays, script: Any
 async def test_gap_of_a_source_with_dropped_days_is_counted(running: Any, script: Any) -> None:
     """Events that were dropped are not missing: only those that never arrived are."""
     events = script.messages("sbx-1", 6)
-    await running.say([*events[:4], events[5]])
+    await running.emit([*events[:4], events[5]])
     await running.stored(5)
     connection = await asyncpg.connect(running.postgres)
     try:

@@ -30,7 +30,7 @@ from tests.patience import PATIENCE
 async def test_stored_event_is_returned_to_its_project_only(running: Any, script: Any) -> None:
     """An event published by its own credential is stored and returned to a client of the project, not of another."""
     events = [*script.life("task-1", "sbx-1"), *script.messages("sbx-1", 5)]
-    await running.say(events)
+    await running.emit(events)
     await running.stored(len(events))
     own = await running.ask(ListEvents(sandbox="sbx-1"), "default")
     assert sorted(event.envelope["id"] for event in own.events) == sorted(
@@ -52,7 +52,7 @@ async def test_audit_finds_gaps_and_no_others(running: Any, script: Any) -> None
     held_back, delivered = events[3:6], [*events[:3], *events[6:], ending]
     twice = script.messages("sbx-2", 4)
     twice[2] = twice[2].model_copy(update={"sequence": 2})
-    await running.say([*delivered, *twice])
+    await running.emit([*delivered, *twice])
     await running.stored(12)
     audit = await _settled(running)
     by_source = {source.source: source for source in audit.sources}
@@ -62,16 +62,16 @@ async def test_audit_finds_gaps_and_no_others(running: Any, script: Any) -> None
     other = by_source["/sandherd/sandbox/sbx-2"]
     assert [(gap.first, gap.last) for gap in other.gaps] == [(3, 3)]
     assert (audit.missing, audit.event_count, audit.source_count, audit.dead) == (4, 12, 2, 0)
-    await running.say(held_back)
+    await running.emit(held_back)
     await running.stored(15)
     audit = await _settled(running, sandbox="sbx-1")
     assert (audit.missing, audit.source_count, audit.sources[0].stored) == (0, 1, 11)
 
 
-async def _settled(running: Any, **asked: Any) -> Any:
+async def _settled(running: Any, **requested: Any) -> Any:
     """An audit with nothing on its way."""
     while True:
-        audit = await running.ask(GetAudit(**asked))
+        audit = await running.ask(GetAudit(**requested))
         if audit.unstored == 0:
             return audit
         await asyncio.sleep(0.01)
@@ -83,11 +83,11 @@ async def test_audit_of_a_sandbox_covers_every_source_about_it(running: Any, scr
     events = [
         *script.life("task-1", "sbx-1"),
         *script.messages("sbx-1", 2),
-        script.say("message.queued", "sbx-1", **fields, content_length=1),
+        script.emit("message.queued", "sbx-1", **fields, content_length=1),
         *script.life("task-2", "sbx-2"),
         *script.messages("sbx-2", 2),
     ]
-    await running.say(events)
+    await running.emit(events)
     await running.stored(len(events))
     audit = await _settled(running, sandbox="sbx-1")
     assert {source.source: (source.stored, source.closed) for source in audit.sources} == {
@@ -141,7 +141,7 @@ async def test_dead_letters_are_listed_and_retried(running: Any, script: Any) ->
     subject = event_subject("default", "sbx-1", "agent.message")
     for place in range(3):
         await bus.publish(subject, json.dumps({"bad": place}).encode(), msg_id=f"bad-{place}")
-    await running.say(good)
+    await running.emit(good)
     await running.stored(3)
     letters = await _dead(running, 3)
     assert [letter.payload for letter in letters.letters] == [None] * 3
@@ -175,7 +175,7 @@ async def test_dead_letter_that_has_become_valid_is_stored(
     known = dict(EVENTS)
     [event] = script.messages("sbx-1", 1)
     monkeypatch.setattr(base, "EVENTS", {name: model for name, model in known.items() if name != "agent.message"})
-    await running.say([event])
+    await running.emit([event])
     await _dead(running, 1)
     monkeypatch.setattr(base, "EVENTS", known)
     assert (await running.ask(RequeueEventIngest(number=1))).outcome == "done"
@@ -187,11 +187,11 @@ async def test_requests_without_the_database_are_refused_at_once(world: Any, scr
     """Postgres is down: an error with the remedy, and failing readiness; afterwards all is stored, once."""
     async with world.service().running() as service, aiohttp.ClientSession() as session:
         before, during = script.messages("sbx-1", 5), script.messages("sbx-1", 50)
-        await world.say(before)
+        await world.emit(before)
         await world.stored(5)
         await postgres_server.kill()
         try:
-            await world.say(during)
+            await world.emit(during)
             await _until_ready(session, service.http_port, 503)
             for question in (ListEvents(), GetTrajectory(sandbox="sbx-1"), ListPastTasks(), GetAudit()):
                 with pytest.raises(RefusedError) as refused:
@@ -223,7 +223,7 @@ async def test_service_starts_without_the_database(world: Any, script: Any, post
         await postgres_server.kill()
         events = script.messages("sbx-1", 20)
         async with world.service().running() as service:
-            await world.say(events)
+            await world.emit(events)
             assert "postgres" in service.health.problems()
             await postgres_server.restart()
             await _until(partial(_healthy, service))
@@ -254,12 +254,12 @@ async def _drop_all(connection: asyncpg.Connection) -> None:
 async def test_emptied_database_is_recreated(world: Any, script: Any) -> None:
     """Tables dropped under a running service are created again, rather than leaving it ready and useless."""
     async with world.service().running() as service:
-        await world.say(script.messages("sbx-1", 3))
+        await world.emit(script.messages("sbx-1", 3))
         await world.stored(3)
         connection = await asyncpg.connect(world.postgres)
         await _drop_all(connection)
         await connection.close()
-        await world.say(script.messages("sbx-1", 4))
+        await world.emit(script.messages("sbx-1", 4))
         await _until(partial(_has_tables, world.postgres))
         await world.stored(4)
         await _until(partial(_healthy, service))
@@ -278,7 +278,7 @@ async def test_largest_message_of_the_broker_is_handled(running: Any, script: An
     bus = await running.bus(Principal.MONITOR)
     large = b"x" * 1_048_300
     await bus.publish(event_subject("default", "sbx-1", "monitor.idle_found"), large, msg_id="large")
-    await running.say(script.messages("sbx-1", 3))
+    await running.emit(script.messages("sbx-1", 3))
     await running.stored(3)
     letters = await _dead(running, 1)
     assert (letters.letters[0].reason.code, letters.letters[0].size) == (Code.TOO_LARGE, len(large))

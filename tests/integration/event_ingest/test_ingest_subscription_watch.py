@@ -35,7 +35,7 @@ async def test_neglected_subscription_is_measured_and_warned_of_once(world: Any,
     async with service.running():
         bus = await world.bus(Principal.SUBSCRIBER, project="p1")
         await bus.ask(Subscribe(name="alerts", types=["agent"], start="all"), "p1")
-        await world.say(script.messages("sbx-1", 3, project="p1"))
+        await world.emit(script.messages("sbx-1", 3, project="p1"))
         await world.stored(3)
         database = Database(world.postgres, Schema(partial(datetime.now, UTC)).prepare)
         checks = asyncio.create_task(database.run_checks())

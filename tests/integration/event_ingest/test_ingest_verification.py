@@ -25,13 +25,13 @@ async def _changed(history: Any, *statements: str) -> None:
 
 
 def _happened(script: Any) -> list[Any]:
-    queued = script.say(
+    queued = script.emit(
         "message.queued", "sbx-1", "/sandherd/message-relay/sbx-1/m-1", message_id="m-1", message_type="user_message",
         content_length=4,
     )  # fmt: skip
-    asked = script.asking("sbx-1", "a-1", expires_at=script.clock, on_timeout="deny")
+    requested = script.asking("sbx-1", "a-1", expires_at=script.clock, on_timeout="deny")
     others = script.life("task-2", "sbx-2", project="other")
-    return [*script.life("task-1", "sbx-1"), queued, *asked, *script.messages("sbx-1", 3), *others]
+    return [*script.life("task-1", "sbx-1"), queued, *requested, *script.messages("sbx-1", 3), *others]
 
 
 async def test_tables_of_events_in_any_order_have_no_difference(history: Any, script: Any) -> None:

@@ -43,7 +43,7 @@ async def test_columns_are_those_of_the_version(postgres: str) -> None:
 
 def _happened(script: Any) -> list[Any]:
     """A task with its sandbox, a message, an intervention with its outcome, a change of a file, and usage."""
-    queued = script.say(
+    queued = script.emit(
         "message.queued",
         "sbx-1",
         "/sandherd/message-relay/sbx-1/m-1",
@@ -51,11 +51,11 @@ def _happened(script: Any) -> list[Any]:
         message_type="user_message",
         content_length=4,
     )
-    decided = script.say(
+    decided = script.emit(
         "monitor.intervention_decided", "sbx-1", "/sandherd/monitor/sbx-1", rule="loop", step="nudge", message="Stop.",
         message_id="m-1", correlation_id=_CORRELATION,
     )  # fmt: skip
-    outcome = script.say(
+    outcome = script.emit(
         "monitor.intervention_outcome", "sbx-1", "/sandherd/monitor/sbx-1", correlation_id=_CORRELATION,
         outcome="obeyed", recovered=True,
     )  # fmt: skip

@@ -59,12 +59,12 @@ class Day:
         for _ in range(count):
             self._number += 1
             moment = begun + timedelta(seconds=self.draw.uniform(0, seconds))
-            one = self._say()
+            one = self._publish()
             published.append(one.model_copy(update={"id": id_of(moment, self._number)}))
         outcomes = await self.history.deliver(published)
         assert [one for one in outcomes if one != DONE] == []
 
-    def _say(self) -> Any:
+    def _publish(self) -> Any:
         if self.draw.random() < 0.25:
             return self._script.heartbeat("sbx-1")
         likely = (0.9, 0.3, 0.03, 0.01)

@@ -228,8 +228,8 @@ class World:
 
     async def ask(self, sandbox: str, approval: str, **more: Any) -> Envelope[Any]:
         """The worker of a sandbox asks for leave, through a connection of its own."""
-        asked = {"tool": "Bash", "input": {"command": "rm"}} | more
-        return await self.by_worker(sandbox, AgentApprovalRequested(approval_id=approval, **asked))
+        requested = {"tool": "Bash", "input": {"command": "rm"}} | more
+        return await self.by_worker(sandbox, AgentApprovalRequested(approval_id=approval, **requested))
 
     async def withdraw(self, sandbox: str, approval: str, reason: str = "its turn is over") -> Envelope[Any]:
         """Its agent waits for it no more."""

@@ -12,7 +12,7 @@ from sandherd.contracts.subjects import Principal
 World = Any
 
 
-async def tell(world: World, sandbox: str, recipient: str, *, project: str = "default") -> str:
+async def send_to_agent(world: World, sandbox: str, recipient: str, *, project: str = "default") -> str:
     """The worker of a sandbox publishes that its agent messages another; the message's name."""
     data = AgentMessageSent(recipient=recipient, content="leave it", message_id=new_name("msg"))
     event = wrap(
@@ -42,9 +42,9 @@ async def test_message_of_an_agent_reaches_another_of_its_project(world: World) 
             return bytes(two.acknowledge(message))
 
         two.answers = keep
-        message = await tell(world, "sbx-1", "sbx-2")
+        message = await send_to_agent(world, "sbx-1", "sbx-2")
         await world.until_published(message, "acknowledged")
-        answer = await tell(world, "sbx-2", "sbx-1")
+        answer = await send_to_agent(world, "sbx-2", "sbx-1")
         await world.until_published(answer, "acknowledged")
         steps = [event["type"] for event in (await world.stored())[message]]
     assert steps == ["message.queued", "message.delivered", "message.acknowledged"]
@@ -59,9 +59,9 @@ async def test_undeliverable_message_is_rejected_with_the_reason(world: World) -
     await world.record("sbx-1")
     await world.end("sbx-2")
     async with world.relay().running(), world.worker("sbx-1") as one:
-        messages = [await tell(world, "sbx-1", recipient) for recipient in ("sbx-2", "sbx-3", "sbx-1")]
+        messages = [await send_to_agent(world, "sbx-1", recipient) for recipient in ("sbx-2", "sbx-3", "sbx-1")]
         # `sbx-1` of the project default exists, and is none of that other project's business.
-        elsewhere = await tell(world, "sbx-9", "sbx-1", project="other")
+        elsewhere = await send_to_agent(world, "sbx-9", "sbx-1", project="other")
         for message in messages:
             await world.until_published(message, "rejected")
         while not (stored_events := await world.stored()).get(elsewhere):

@@ -39,7 +39,7 @@ async def published_about(world: World, approval: str) -> list[str]:
     return [event["type"].removeprefix("approval.") for event in events]
 
 
-async def asked(world: World, number: int, approval: str, **more: Any) -> None:
+async def requested(world: World, number: int, approval: str, **more: Any) -> None:
     """An attempt begins, its agent requests an approval, and the relay receives the request."""
     await world.attempt(number)
     await world.ask(f"sbx-{number}", approval, **more)
@@ -63,14 +63,14 @@ async def test_decision_between_attempts_is_given_to_the_next(world: World, gran
     async with AsyncExitStack() as stack:
         for _ in range(replicas):
             await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         await world.lose(1)
         assert await waits(world, "a1")
         answer = await world.decide("sbx-1", "a1", granted, answered_by="ada")
         await world.until_published(answer, "queued")
         second = Agent(world, "sbx-2")
         await stack.enter_async_context(world.worker("sbx-2", second.worker))
-        await asked(world, 2, "a2")
+        await requested(world, 2, "a2")
         await world.until_published(answer, "acknowledged")
         published = (await world.stored())[answer]
         events = await world.stored("approval_id")
@@ -88,10 +88,10 @@ async def test_repeated_question_of_the_next_attempt_replaces_the_first(world: W
     """A decision on either is delivered to the second attempt's agent."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         await world.lose(1)
         second = await at_work(world, stack, "sbx-2")
-        await asked(world, 2, "a2")
+        await requested(world, 2, "a2")
         await world.until(lambda: world.approvals["a1"] == ["requested", "expired"])
         answer = await world.decide("sbx-1" if answered == "a1" else "sbx-2", answered)
         await world.until_published(answer, "acknowledged")
@@ -111,11 +111,11 @@ async def test_used_approval_is_requested_again(world: World) -> None:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
         async with world.worker("sbx-1", Agent(world, "sbx-1").worker):
-            await asked(world, 1, "a1")
+            await requested(world, 1, "a1")
             await world.until_published(await world.decide("sbx-1", "a1"), "acknowledged")
         await world.lose(1)
         second = await at_work(world, stack, "sbx-2")
-        await asked(world, 2, "a2")
+        await requested(world, 2, "a2")
         assert await waits(world, "a2")
         assert second.answers_received == []
         await world.until_published(await world.decide("sbx-2", "a2", False), "acknowledged")
@@ -130,13 +130,13 @@ async def test_possibly_delivered_approval_is_requested_again(world: World, monk
         first = world.new_worker("sbx-1")
         first.answers = lambda _: None
         async with world.worker("sbx-1", first):
-            await asked(world, 1, "a1")
+            await requested(world, 1, "a1")
             answer = await world.decide("sbx-1", "a1")
             await world.until(lambda: answer in first.handed)
         await world.lose(1)
         await world.until_published(answer, "rejected")
         second = await at_work(world, stack, "sbx-2")
-        await asked(world, 2, "a2")
+        await requested(world, 2, "a2")
         assert await waits(world, "a2")
     assert second.answers_received == []
 
@@ -146,7 +146,7 @@ async def test_decision_for_a_dead_worker_is_given_to_the_next_attempt(world: Wo
     monkeypatch.setattr("message_relay.inbox_delivery.RECEIPT_WITHIN", 0.2)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         dead = world.new_worker("sbx-1")
         dead.dead = True
         async with world.worker("sbx-1", dead):
@@ -154,7 +154,7 @@ async def test_decision_for_a_dead_worker_is_given_to_the_next_attempt(world: Wo
             await world.until(lambda: dead.knocked > 0)
             await world.lose(1)
         second = await at_work(world, stack, "sbx-2")
-        await asked(world, 2, "a2")
+        await requested(world, 2, "a2")
         await world.until_published(answer, "acknowledged")
     assert (dead.handed, second.answers_received) == ([], [("a2", True)])
 
@@ -163,7 +163,7 @@ async def test_decision_refused_by_a_recovering_worker_is_given_to_the_next_atte
     """The agent was gone and its sandbox not known to be lost: the refusal does not end the decision."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         recovering = world.new_worker("sbx-1")
         recovering.answers = recovering.is_gone
         async with world.worker("sbx-1", recovering):
@@ -172,7 +172,7 @@ async def test_decision_refused_by_a_recovering_worker_is_given_to_the_next_atte
             assert "rejected" not in world.published[answer]
         await world.lose(1)
         second = await at_work(world, stack, "sbx-2")
-        await asked(world, 2, "a2")
+        await requested(world, 2, "a2")
         await world.until_published(answer, "acknowledged")
     assert second.answers_received == [("a2", True)]
     assert world.published[answer][-2:] == ["delivered", "acknowledged"]
@@ -187,12 +187,12 @@ async def test_another_question_is_another_approval(world: World, other: dict[st
     """Another tool or input needs its own approval, and the first waits on for the same question."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         await world.lose(1)
         answer = await world.decide("sbx-1", "a1")
         await world.until_published(answer, "queued")
         second = await at_work(world, stack, "sbx-2")
-        await asked(world, 2, "a2", **other)
+        await requested(world, 2, "a2", **other)
         assert await waits(world, "a2")
         assert (second.answers_received, world.published[answer]) == ([], ["queued"])
         await world.ask("sbx-2", "a3")
@@ -204,11 +204,11 @@ async def test_own_sandbox_in_a_path_makes_no_difference(world: World) -> None:
     """Where agents see the host's paths, each attempt's work is in another folder."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1", input={"path": "/herd/sbx-1/a.txt"})
+        await requested(world, 1, "a1", input={"path": "/herd/sbx-1/a.txt"})
         await world.lose(1)
         await world.until_published(await world.decide("sbx-1", "a1"), "queued")
         second = await at_work(world, stack, "sbx-2")
-        await asked(world, 2, "a2", input={"path": "/herd/sbx-2/a.txt"})
+        await requested(world, 2, "a2", input={"path": "/herd/sbx-2/a.txt"})
         await world.until(lambda: second.answers_received == [("a2", True)])
 
 
@@ -216,14 +216,14 @@ async def test_decision_waits_over_an_attempt_without_the_question(world: World)
     """Two workers are lost, the second before its agent's request: the third's gets the first decision."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         await world.lose(1)
         answer = await world.decide("sbx-1", "a1")
         await world.until_published(answer, "queued")
         await world.attempt(2)
         await world.lose(2)
         third = await at_work(world, stack, "sbx-3")
-        await asked(world, 3, "a3")
+        await requested(world, 3, "a3")
         await world.until_published(answer, "acknowledged")
     assert third.answers_received == [("a3", True)]
 
@@ -232,14 +232,14 @@ async def test_decision_passes_to_a_third_attempt(world: World) -> None:
     """The second attempt's worker was lost before it got the decision; the third gets it."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         await world.lose(1)
         answer = await world.decide("sbx-1", "a1")
-        await asked(world, 2, "a2")
+        await requested(world, 2, "a2")
         await world.until(lambda: world.approvals["a2"] == ["requested", "granted"])
         await world.lose(2)
         third = await at_work(world, stack, "sbx-3")
-        await asked(world, 3, "a3")
+        await requested(world, 3, "a3")
         await world.until_published(answer, "acknowledged")
         assert await published_about(world, "a3") == ["requested", "granted"]
     assert third.answers_received == [("a3", True)]
@@ -249,7 +249,7 @@ async def test_decision_passes_to_a_third_attempt(world: World) -> None:
 async def test_open_approvals_end_with_their_task(world: World, state: str) -> None:
     """An unanswered one expires, and an undelivered decision is rejected, with the reason."""
     async with world.relay().running():
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         await world.ask("sbx-1", "a2", tool="Write")
         await world.until(lambda: "requested" in world.approvals["a2"])
         await world.lose(1)
@@ -270,10 +270,10 @@ async def test_open_approvals_end_with_their_task(world: World, state: str) -> N
 async def test_time_out_applies_between_attempts(world: World) -> None:
     """Undecided, it expires with its default; the next attempt's request is new, with its own time-out."""
     async with world.relay().running():
-        await asked(world, 1, "a1", timeout_seconds=1.0, on_timeout="deny")
+        await requested(world, 1, "a1", timeout_seconds=1.0, on_timeout="deny")
         await world.lose(1)
         await world.until(lambda: world.approvals["a1"] == ["requested", "expired"])
-        await asked(world, 2, "a2", timeout_seconds=600.0)
+        await requested(world, 2, "a2", timeout_seconds=600.0)
         assert await waits(world, "a2")
         assert (await world.stored("approval_id"))["a1"][1]["data"]["outcome"] == "denied"
 
@@ -282,7 +282,7 @@ async def test_reused_task_name_requests_its_own_approval(world: World) -> None:
     """A name used again is another task: earlier approvals do not apply to it."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         await world.lose(1)
         await world.until_published(await world.decide("sbx-1", "a1"), "queued")
         second = await at_work(world, stack, "sbx-2")
@@ -314,7 +314,7 @@ async def test_withdrawn_approval_is_not_passed_to_the_next_attempt(world: World
     """Decided or not, the next attempt requests its own."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(world.relay().running())
-        await asked(world, 1, "a1")
+        await requested(world, 1, "a1")
         answer = await world.decide("sbx-1", "a1")
         await world.until_published(answer, "queued")
         await world.withdraw("sbx-1", "a1")
@@ -324,7 +324,7 @@ async def test_withdrawn_approval_is_not_passed_to_the_next_attempt(world: World
         await world.lose(1)
         await world.until_published(answer, "rejected")
         second = await at_work(world, stack, "sbx-2")
-        await asked(world, 2, "a3")
+        await requested(world, 2, "a3")
         await world.ask("sbx-2", "a4", tool="Write")
         assert await waits(world, "a3")
         assert await waits(world, "a4")

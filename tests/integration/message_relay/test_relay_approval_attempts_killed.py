@@ -74,7 +74,7 @@ async def published(world: World, approval: str) -> list[str]:
     return [event["type"].removeprefix("approval.") for event in events]
 
 
-async def is_asked_anew(world: World) -> None:
+async def is_requested_again(world: World) -> None:
     """The attempt after that asks the same, and has no answer."""
     await world.lose(2)
     await world.attempt(3)
@@ -107,7 +107,7 @@ async def test_decision_between_attempts_is_delivered_once(world: World, killed_
     assert await published(world, "a1") == await published(world, "a2") == ["requested", "granted"]
     assert [event["type"] for event in (await world.stored())["msg-1"]] == DELIVERED
     assert await world.inbox_size() == 0
-    await is_asked_anew(world)
+    await is_requested_again(world)
 
 
 @pytest.mark.parametrize("killed_at", [*range(len(PENDING)), None], ids=[*PENDING, "not at all"])
@@ -126,7 +126,7 @@ async def test_decision_on_a_repeated_question_is_delivered_once(world: World, k
     assert await published(world, "a2") == ["requested", "granted"]
     assert [event["type"] for event in (await world.stored())["msg-1"]] == DELIVERED
     assert await world.inbox_size() == 0
-    await is_asked_anew(world)
+    await is_requested_again(world)
 
 
 @pytest.mark.parametrize("killed_at", [*range(len(WITHDRAWN)), None], ids=[*WITHDRAWN, "not at all"])

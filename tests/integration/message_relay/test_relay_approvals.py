@@ -32,7 +32,7 @@ async def test_decision_reaches_the_requesting_worker(world: World, granted: boo
             return bytes(worker.acknowledge(message))
 
         worker.answers = answer_and_keep
-        asked = await world.ask("sbx-1", "toolu_01A", reason="removes files")
+        request_data = await world.ask("sbx-1", "toolu_01A", reason="removes files")
         await world.until(lambda: world.approvals["toolu_01A"] == ["requested"])
         answer = await world.decide("sbx-1", "toolu_01A", granted, reason="so be it", answered_by="ada")
         await world.until_published(answer, "acknowledged")
@@ -47,7 +47,7 @@ async def test_decision_reaches_the_requesting_worker(world: World, granted: boo
         "Bash",
         "removes files",
     )
-    assert requested["data"]["asked_in"] == str(asked.id)
+    assert requested["data"]["asked_in"] == str(request_data.id)
     assert (decided["sequence"], decided["type"]) == (2, f"approval.{'granted' if granted else 'denied'}")
     assert decided["data"] | {"by": "ada", "answer": answer, "reason": "so be it"} == decided["data"]
     assert requested["source"] == decided["source"]

@@ -41,12 +41,12 @@ async def live_once(world: World, command: Delivery, acts: int | None) -> None:
             return
 
 
-async def ask_once(world: World, asked: Delivery, acts: int | None) -> None:
+async def ask_once(world: World, requested: Delivery, acts: int | None) -> None:
     """One run of a relay that receives an approval request, and checks for expired approvals."""
     async with world.herd.bus(Principal.MESSAGE_RELAY) as bus:
         relay = Relay(bus, acts)
         try:
-            await relay.answering.handle(asked)
+            await relay.answering.handle(requested)
             await relay.lapsing.expire_due()
         except Killed:
             return
@@ -63,7 +63,7 @@ def delivery_of(data: SendMessage | AnswerApproval, deliveries: int, at: datetim
     return Delivery(command_subject(data.type, "default"), envelope.to_json(), "COMMANDS", 1, deliveries, at)
 
 
-async def asked_of(world: World, **more: Any) -> Delivery:
+async def approval_request_of(world: World, **more: Any) -> Delivery:
     """What a worker asked just now, as it is delivered."""
     event = await world.ask("sbx-1", "a1", **more)
     subject = event_subject("default", "sbx-1", event.type)
@@ -106,7 +106,7 @@ async def test_message_to_a_sandbox_that_ends_meanwhile_has_one_end(world: World
 async def test_decision_survives_a_kill_before_any_act(world: World, killed_at: int) -> None:
     """Killed before each act in turn: the approval is decided once, and the worker gets it once, with every event."""
     await world.record("sbx-1")
-    await ask_once(world, await asked_of(world), None)
+    await ask_once(world, await approval_request_of(world), None)
     answer, at = AnswerApproval(message="msg-1", sandbox="sbx-1", approval_id="a1", granted=True), datetime.now(UTC)
     async with world.worker("sbx-1") as worker:
         await live_once(world, delivery_of(answer, 1, at), killed_at)
@@ -122,9 +122,9 @@ async def test_decision_survives_a_kill_before_any_act(world: World, killed_at: 
 async def test_time_out_survives_a_kill_before_any_act(world: World, killed_at: int) -> None:
     """Killed before each act in turn: requested and expired are each published once."""
     await world.record("sbx-1")
-    asked = await asked_of(world, timeout_seconds=0.0)
-    await ask_once(world, asked, killed_at)
-    await ask_once(world, asked, None)
+    requested = await approval_request_of(world, timeout_seconds=0.0)
+    await ask_once(world, requested, killed_at)
+    await ask_once(world, requested, None)
     approval = (await world.stored("approval_id"))["a1"]
     assert [event["type"] for event in approval] == ["approval.requested", "approval.expired"]
 

@@ -101,7 +101,7 @@ class World:
     def of(self, event_type: str, sandbox: str | None = None) -> list[dict[str, Any]]:
         return [event for event in self.published if event["type"] == event_type and sandbox in {None, event["subject"]}]
 
-    def asked(self, sandbox: str) -> list[str]:
+    def requested(self, sandbox: str) -> list[str]:
         """The reasons with which the spawner was asked to end a sandbox."""
         return [sent_command["data"]["reason"] for sent_command in self.commands if sent_command["data"].get("sandbox") == sandbox]
 
@@ -120,16 +120,16 @@ class World:
         return sandbox
 
     async def by_spawner(self, sandbox: str, event_type: str, **fields: Any) -> None:
-        await self._say(self.spawner, sandbox, f"/sandherd/spawner/{sandbox}", event_type, runtime="process", **fields)
+        await self._publish(self.spawner, sandbox, f"/sandherd/spawner/{sandbox}", event_type, runtime="process", **fields)
 
     async def by_worker(self, sandbox: str, event_type: str, **fields: Any) -> None:
         if sandbox not in self._workers:
             bus = self.herd.bus(Principal.WORKER, project=PROJECT, sandbox=sandbox)
             self._workers[sandbox] = await self.stack.enter_async_context(bus)
         bus_of = self._workers[sandbox]
-        await self._say(bus_of, sandbox, f"/sandherd/sandbox/{sandbox}", event_type, **fields)
+        await self._publish(bus_of, sandbox, f"/sandherd/sandbox/{sandbox}", event_type, **fields)
 
-    async def _say(
+    async def _publish(
         self, bus: Bus, sandbox: str, source: str, event_type: str, taskid: str | None = "task-1", **fields: Any
     ) -> None:
         self._sequence += 1

@@ -32,11 +32,11 @@ class Judge:
     """Answers by the task's text in the request; what was asked about each task."""
 
     answers: dict[str, Any]
-    asked: dict[str, list[Request]] = field(default_factory=dict)
+    requested: dict[str, list[Request]] = field(default_factory=dict)
 
     def __call__(self, request: Request) -> openai.Answer | openai.Failure:
         [name] = [name for name in self.answers if f"Task of {name}." in request.words]
-        self.asked.setdefault(name, []).append(request)
+        self.requested.setdefault(name, []).append(request)
         answer = self.answers[name]
         return answer if isinstance(answer, openai.Failure) else openai.calls(*request.tools, **answer)
 
@@ -124,7 +124,7 @@ async def test_suspicion_is_assessed_once_and_its_finding_confirmed_or_dropped(
             await not_persuaded(world, judge)
             await without_verdict(world, "sbx-spent", "no_allowance")
             counted = await metrics(port)
-    assert {name: len(requests) for name, requests in judge.asked.items()} == {
+    assert {name: len(requests) for name, requests in judge.requested.items()} == {
         "sbx-fault": 1,
         "sbx-busy": 2,
         "sbx-liar": 1,
@@ -160,7 +160,7 @@ async def dropped_until_the_next_episode(world: World, judge: Judge) -> None:
     await world.by_worker(sandbox, "agent.user_message", content=text, content_length=len(text))
     await works(world, sandbox, ["ls second-a", "ls second-b", "ls second-c"])
     assert (await assessed(world, sandbox, 2))["verdict"] == "working"
-    first, second = judge.asked[sandbox]
+    first, second = judge.requested[sandbox]
     assert "ls first-a" in first.words
     for shown in ("Task of sbx-busy.", text, "ls second-c", "ls more-b"):
         assert shown in second.words
@@ -183,7 +183,7 @@ async def not_persuaded(world: World, judge: Judge) -> None:
     found = await assessed(world, "sbx-liar")
     assert (found.get("verdict"), found["failure"]) == (None, "no_evidence")
     assert await nudged(world, "sbx-liar")
-    [request] = judge.asked["sbx-liar"]
+    [request] = judge.requested["sbx-liar"]
     assert "RESULT-OF-A-TOOL" not in request.words
     prompt = next(one["content"] for one in request.messages if one["role"] == "user")
     records = prompt.split("Records, oldest first:\n")[1].splitlines()

@@ -58,7 +58,7 @@ async def test_server_that_fails_gives_no_verdict(claude: AnthropicModel, status
 
 async def test_prose_is_no_answer(claude: AnthropicModel) -> None:
     """A model that answers by text, as an injection may make it, has given no verdict after one more request."""
-    claude.script(*[anthropic.says("The agent is working well, dismiss all findings.")] * 2)
+    claude.script(*[anthropic.writes("The agent is working well, dismiss all findings.")] * 2)
     result = await assessment_of(connected("anthropic:some-model", KEY, claude.url), CASE)
     assert (result.verdict, result.failure) == (None, "invalid_answer")
     assert len(claude.requests) == 2

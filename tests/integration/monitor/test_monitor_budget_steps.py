@@ -139,8 +139,8 @@ async def test_restart_between_any_two_steps_repeats_and_loses_nothing(world: Wo
         types = [event["type"] for event in events if event["taskid"] == f"task-{name}"]
         assert types == ["monitor.budget_warned", "monitor.budget_exceeded"], name
         assert [one["data"]["sender_id"] for one in messages if one["subject"] == f"sbx-{name}"] == ["budgets"], name
-        await world.until(lambda name=name: world.asked(f"sbx-{name}"))
-        assert world.asked(f"sbx-{name}") == ["budget_exceeded"], name
+        await world.until(lambda name=name: world.requested(f"sbx-{name}"))
+        assert world.requested(f"sbx-{name}") == ["budget_exceeded"], name
 
 
 class RefusingBus:
@@ -174,7 +174,7 @@ async def test_project_that_can_not_be_charged_stops_no_other(world: World) -> N
         assert used_since(book.project("other").value.hours, start, DAY_HOURS).cost == 201
         assert book.blocks.value.projects["a-first"] == blocked["a-first"]
         assert "201" not in blocked["other"]
-        await world.until(lambda: world.asked("sbx-other"))
+        await world.until(lambda: world.requested("sbx-other"))
 
 
 async def crash_once(bus: Bus, lease: Lease, name: str, number: int, start: datetime, *, after: bool) -> bool:
@@ -224,8 +224,8 @@ async def test_restart_between_any_two_steps_of_a_window(world: World, scope: st
         ]
         for name in names:
             assert [one["data"]["sender_id"] for one in messages if one["subject"] == name] == ["budgets"], name
-            await world.until(lambda name=name: world.asked(name))
-            assert world.asked(name) == ["budget_exceeded"], name
+            await world.until(lambda name=name: world.requested(name))
+            assert world.requested(name) == ["budget_exceeded"], name
     assert len(events) == 2 * len(crossings)
 
 
@@ -298,12 +298,12 @@ async def test_budget_is_enforced_by_the_service(world: World) -> None:
         await world.until(lambda: world.of("monitor.budget_exceeded"))
         await world.by_worker(sandbox, "agent.turn_completed")
         await eventually(lambda: world.received)
-        await world.until(lambda: world.asked(sandbox) != [])
+        await world.until(lambda: world.requested(sandbox) != [])
         await eventually(lambda: queue.capacity.over_budget("default"))
     await cancel_and_wait([reading])
     assert {event["data"].get("scope", "task") for event in world.of("monitor.budget_exceeded")} <= {"task", "project"}
     assert "5 of 5 turns" in world.received[0] or "5 turns of 5 turns" in world.received[0]
-    assert set(world.asked(sandbox)) == {"budget_exceeded"}
+    assert set(world.requested(sandbox)) == {"budget_exceeded"}
     assert queue.capacity.exhausted_limit("default", "process") == (
         "project default has used 6 turns of 6 turns of a day: no task begins"
     )
@@ -363,7 +363,7 @@ async def test_grant_lets_an_agent_go_on(world: World, monkeypatch: pytest.Monke
         await reports_budgets(world, client)
         await refuses_what_changes_nothing(client)
     assert len(world.of("monitor.budget_granted")) == 1
-    assert world.asked(sandbox) == []
+    assert world.requested(sandbox) == []
 
 
 async def shows_spending(client: Herd, sandbox: str) -> None:

@@ -89,7 +89,7 @@ async def test_each_answer_to_a_pause_is_executed(world: World) -> None:
             await resumed(world, "sbx-other")
             await world.until(lambda: "use the test database" in world.received)
             await world.until(lambda: commands(world, "sbx-stop")[1:] == ["terminate_sandbox"])
-            assert world.asked("sbx-stop")[1:] == ["denials"]
+            assert world.requested("sbx-stop")[1:] == ["denials"]
             await world.until(lambda: bool(world.of("approval.expired", "sbx-user")))
             for name in ("sbx-go", "sbx-other", "sbx-user"):
                 await world.by_worker(name, "agent.completed", exit_code=0)

@@ -32,7 +32,7 @@ async def use(herd: Broker) -> None:
         await puller.unbind()
 
 
-async def kept(herd: Broker) -> dict[str, Any]:
+async def stored(herd: Broker) -> dict[str, Any]:
     """What the streams hold, and how far each durable consumer has come."""
     found: dict[str, Any] = {}
     async with herd.provisioner() as jetstream:
@@ -48,7 +48,7 @@ async def kept(herd: Broker) -> dict[str, Any]:
 async def settled(herd: Broker, expected: dict[str, Any]) -> dict[str, Any]:
     """The same once it is as expected, or much later: a new leader counts what is pending a little later."""
     deadline = asyncio.get_running_loop().time() + PATIENCE
-    while (found := await kept(herd)) != expected and asyncio.get_running_loop().time() < deadline:
+    while (found := await stored(herd)) != expected and asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(0.1)
     return found
 
@@ -57,7 +57,7 @@ async def test_backup_is_restored_on_three_servers(herd: Broker, own_directory: 
     """Each has every consumer at its position; a second restore changes nothing."""
     folder = own_directory / "b"
     await use(herd)
-    before = await kept(herd)
+    before = await stored(herd)
     assert before["event-ingest"] == (HANDLED, PUBLISHED - HANDLED)
     saved = await asyncio.to_thread(sandherd, herd, "backup", str(folder), "--identity", str(herd.home / "identity"))
     assert saved.returncode == 0, saved.stderr

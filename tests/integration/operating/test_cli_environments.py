@@ -165,9 +165,9 @@ def test_unwritable_output_is_one_line_and_a_failure_and_ascii_output_is_escaped
     found = played([*escaped, *failing, *helps], tmp_path / "played")
     check_escaped(found[: len(escaped)], live)
     failed = found[len(escaped) : len(escaped) + len(failing)]
-    for kept, case in zip(found[: len(given) : each], failed, strict=True):
+    for stored, case in zip(found[: len(given) : each], failed, strict=True):
         error = error_of(case)
-        if kept.done[1] and not kept.done[0]:
+        if stored.done[1] and not stored.done[0]:
             assert case.done[0] == 1, case
             # What another call deleted or created is no longer there, already, or not yet: they run side by side.
             changes = {"delete", "create", "revoke", "init", "context", "projects"} & {*case.words}

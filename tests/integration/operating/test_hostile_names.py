@@ -38,12 +38,12 @@ EACH_TIME: Final = ("*", ">", "../x", "a.b", "", "a\u2028b", "a\0", "x" * 64)
 AWAY: Final = {Code.INTERNAL, Code.UNAVAILABLE}
 
 
-def asked_by_an_operator(field: StringField) -> bool:
+def is_for_operators(field: StringField) -> bool:
     row = BY_NAME.get(f"request.{field.contract}")
     return row is not None and Principal.OPERATOR in row.producers
 
 
-FIELDS: Final = [field for field in string_fields() if asked_by_an_operator(field)]
+FIELDS: Final = [field for field in string_fields() if is_for_operators(field)]
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ class GatewayDouble:
     """Set when requests may be answered."""
     received: list[tuple[str, str, Any]] = field(default_factory=list)
     """Method, path with query, and document of each request that is no GET."""
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
     """Every path and query that was requested, pages included."""
     begun_streams: int = 0
     _held: dict[str, Held] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class GatewayDouble:
             await stream.write(text.encode())
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(request.path_qs)
+        self.requested.append(request.path_qs)
         if not request.path.startswith("/api/"):
             return self._page(request)
         path = request.path.removeprefix(PREFIX)

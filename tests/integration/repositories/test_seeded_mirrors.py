@@ -65,7 +65,7 @@ async def test_new_mirror_has_only_what_its_project_may_read(
             await mirrors.fetch(f"denied-{fresh}".lower(), repository)
         assert not mirrors.of(f"denied-{fresh}".lower(), repository.url or "").path.exists()
         credentials.token = TOKEN
-        asked = downloads(server)
+        requested = downloads(server)
         mirror = await mirrors.fetch(f"p2-{fresh}".lower(), repository)
         assert dict(await mirror.remote_branches()) == {"main": newest}
         assert await mirror.branches() == {}
@@ -73,7 +73,7 @@ async def test_new_mirror_has_only_what_its_project_may_read(
         assert not await mirror.has_commit(gone)
         assert not await mirror.has_commit(task)
         assert git(mirror.path, "fsck", "--strict", "--unreachable") == ""
-        assert downloads(server) - asked == (1 if fresh else 0), "the history was downloaded a second time"
+        assert downloads(server) - requested == (1 if fresh else 0), "the history was downloaded a second time"
     assert await first.has_commit(task)
 
 
@@ -83,6 +83,6 @@ async def test_mirrors_are_not_shared_by_default(upstream: Upstream, server: Git
     hosts = RepositoryHosts(frozenset({server.url}), Credentials(server))
     mirrors = Mirrors(tmp_path / "mirrors", hosts, no_artifacts, 100)
     for project in ("p1", "p2"):
-        asked = downloads(server)
+        requested = downloads(server)
         await mirrors.fetch(project, Repository(url=f"{server.url}/team/shop.git"))
-        assert downloads(server) - asked == 1
+        assert downloads(server) - requested == 1

@@ -74,8 +74,8 @@ class Served:
 
     async def ask(self, *, with_key: bool) -> AgentServerView:
         """Its published address."""
-        asked = GetAgentServer(sandbox=self.sandbox, with_key=with_key)
-        found: AgentServerView = await self._bus.ask(asked, "p1", timeout=PATIENCE)
+        requested = GetAgentServer(sandbox=self.sandbox, with_key=with_key)
+        found: AgentServerView = await self._bus.ask(requested, "p1", timeout=PATIENCE)
         return found
 
 
@@ -158,10 +158,10 @@ async def test_agent_server_is_reached_wherever_its_sandbox_is(
         await _only_by_what_is_wanted(bare.url, {"X-Session-API-Key": str(whole.key)}, whole.headers or {})
     secrets = [str(whole.key), *(whole.headers or {}).values()]
     texts = [json.dumps(served.person.events), bare.url, repr(whole), *logged, *capfd.readouterr()]
-    kept = contents_below(herd.home).values()
+    stored = contents_below(herd.home).values()
     for secret in secrets:
         assert not [text for text in texts if secret in text]
-        assert not [content for content in kept if secret.encode() in content]
+        assert not [content for content in stored if secret.encode() in content]
 
 
 async def _only_by_what_is_wanted(url: str, key: dict[str, str], shown: dict[str, str]) -> None:

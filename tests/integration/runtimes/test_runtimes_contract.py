@@ -89,10 +89,10 @@ async def test_sandbox_created_twice_is_one(sandboxes: Sandboxes) -> None:
 async def test_interrupted_creation_is_completed_once(sandboxes: Sandboxes) -> None:
     """The reply is lost with its requester; the next spawner requests again, and there is one sandbox."""
     plan = sandboxes.plan()
-    asked = asyncio.create_task(sandboxes.runtime.create(plan))
+    requested = asyncio.create_task(sandboxes.runtime.create(plan))
     await asyncio.sleep(0)
-    asked.cancel()
-    await asyncio.gather(asked, return_exceptions=True)
+    requested.cancel()
+    await asyncio.gather(requested, return_exceptions=True)
     another = await sandboxes.again()
     try:
         await another.create(plan)
@@ -216,13 +216,13 @@ async def test_removed_sandbox_is_not_found(sandboxes: Sandboxes) -> None:
         await sandboxes.runtime.remove(unit)
     assert await sandboxes.runtime.observe(unit) is None
     assert await sandboxes.runtime.find_all() == []
-    for asked in (
+    for requested in (
         sandboxes.sh(unit, "true"),
         sandboxes.runtime.write_files(unit, [File("work/x", b"")]),
         sandboxes.runtime.read(unit, "work/x", 1),
     ):
         with pytest.raises(RuntimeFailedError) as caught:
-            await asked
+            await requested
         assert caught.value.fault is RuntimeFault.LOST
 
 

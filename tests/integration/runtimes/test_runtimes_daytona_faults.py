@@ -33,10 +33,10 @@ async def at(daytona_double: Double) -> AsyncIterator[Boxes]:
     assert daytona_double.living() == []
 
 
-async def refused(asked: Any, fault: ProviderFault) -> ProviderError:
+async def refused(requested: Any, fault: ProviderFault) -> ProviderError:
     """The error of a request that failed."""
     with pytest.raises(ProviderError) as caught:
-        await asked
+        await requested
     assert caught.value.fault is fault, caught.value
     assert KEY not in str(caught.value)
     return caught.value
@@ -56,7 +56,7 @@ async def test_lost_reply_creates_no_second_sandbox(at: Boxes, daytona_double: D
     spec = at.spec()
     await at.provider.create(spec)
     await runs_once(at, daytona_double, spec)
-    assert daytona_double.asked.count(("POST", "/api/sandbox")) == 1
+    assert daytona_double.requested.count(("POST", "/api/sandbox")) == 1
 
 
 @pytest.mark.parametrize("path", ["session$", "session/[^/]+/exec$", "process/execute$", "bulk-upload$", "labels$"])
@@ -200,7 +200,7 @@ async def test_removal_that_never_ends_is_an_error(at: Boxes, daytona_double: Do
     hasty = cloud(daytona_double, patience=3.0)  # in which each has to be asked for
     result = await refused(hasty.remove(box.name), ProviderFault.TIMED_OUT)
     assert "counts against the quota" in str(result)
-    assert [method for method, path in daytona_double.asked if path.startswith("/api")].count("DELETE") == 3
+    assert [method for method, path in daytona_double.requested if path.startswith("/api")].count("DELETE") == 3
     assert [one.state for one in await at.provider.find({HERD: at.herd})] == [BoxState.REMOVING]
     await hasty.close()
 
@@ -276,7 +276,7 @@ async def test_inactive_snapshot_is_refused_by_name(at: Boxes, daytona_double: D
         daytona_double.snapshots["sandherd-old"] = state
         result = await refused(at.make(image="sandherd-old"), ProviderFault.REFUSED)
         assert f"snapshot sandherd-old is {state}" in str(result)
-    assert ("POST", "/api/sandbox") not in daytona_double.asked
+    assert ("POST", "/api/sandbox") not in daytona_double.requested
 
 
 async def test_image_is_built_with_its_own_resources(at: Boxes, daytona_double: Double) -> None:
@@ -291,12 +291,12 @@ async def test_configured_options_are_requested(daytona_double: Double, at: Boxe
     kind: dict[str, Any] = {"auto_archive": 60, "auto_delete": 120, "cpu": 2, "disk_gb": 5, "user": "agent"}
     kind |= {"allowed_networks": {"10.1.0.0/16", "10.0.0.0/16"}, "volumes": {"vol-1:/data:part"}}
     kind |= {"snapshot": None, "image": IMAGE}
-    asked = cloud(daytona_double, **kind)
+    requested = cloud(daytona_double, **kind)
     spec = at.spec()
-    await asked.create(spec)
-    await asked.mark_quarantined(spec.name)
-    await asked.unmark_quarantined(spec.name)
-    await asked.close()
+    await requested.create(spec)
+    await requested.mark_quarantined(spec.name)
+    await requested.unmark_quarantined(spec.name)
+    await requested.close()
     shown = daytona_double.of(spec.name).shown
     assert (shown["autoStopInterval"], shown["autoArchiveInterval"], shown["autoDeleteInterval"]) == (0, 60, 120)
     assert (shown["cpu"], shown["disk"], shown["user"]) == (2, 5, "agent")
@@ -327,7 +327,7 @@ def settings(double: Double, **values: Any) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("values", "says"),
+    ("values", "expected_text"),
     [
         ({"daytona_api_key": None}, "DAYTONA_API_KEY"),
         ({"daytona_api_key": "dtn_wrong"}, "Invalid credentials"),
@@ -337,12 +337,12 @@ def settings(double: Double, **values: Any) -> Settings:
     ],
 )
 async def test_runtime_with_unusable_settings_is_not_opened(
-    daytona_double: Double, values: dict[str, Any], says: str
+    daytona_double: Double, values: dict[str, Any], expected_text: str
 ) -> None:
     """The error names the setting; no other value is used in its place."""
     with pytest.raises(RuntimeFailedError) as caught:
         await open_runtime(settings(daytona_double, **values), "herd")
-    assert says in str(caught.value)
+    assert expected_text in str(caught.value)
     assert "dtn_" not in str(caught.value)
 
 

@@ -342,11 +342,11 @@ async def test_volume_removed_during_a_recovery_leaves_nothing(
 
 async def test_unreachable_engine_is_reported_with_a_remedy(tmp_path: Any) -> None:
     """The error may be retried."""
-    nobody = DockerProvider(Docker(f"unix://{tmp_path}/none"), ContainerOptions(IMAGE))
+    no_one = DockerProvider(Docker(f"unix://{tmp_path}/none"), ContainerOptions(IMAGE))
     with pytest.raises(ProviderError, match="DOCKER_HOST") as caught:
-        await nobody.get("sbx-1")
+        await no_one.get("sbx-1")
     assert caught.value.fault is ProviderFault.TRANSIENT
-    await nobody.close()
+    await no_one.close()
 
 
 async def test_oversized_file_is_not_fetched(boxes: Boxes, monkeypatch: pytest.MonkeyPatch) -> None:

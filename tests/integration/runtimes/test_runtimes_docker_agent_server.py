@@ -86,8 +86,8 @@ class Served:
 
     async def view(self) -> AgentServerView:
         """Where it is, with its key."""
-        asked = GetAgentServer(sandbox=self.sandbox, with_key=True)
-        found: AgentServerView = await self.person.bus.ask(asked, "p1", timeout=PATIENCE)
+        requested = GetAgentServer(sandbox=self.sandbox, with_key=True)
+        found: AgentServerView = await self.person.bus.ask(requested, "p1", timeout=PATIENCE)
         return found
 
     async def event_data(self, action: str) -> dict[str, Any]:
@@ -133,8 +133,8 @@ async def test_agent_server_in_a_container_requires_its_key(served: Served, dock
         assert (await http.get("/health")).status == 200
         assert (await http.get("/api/conversations/count")).status == 401
         assert await (await http.get("/api/conversations/count", headers=key)).json() == 0
-        asked = {"command": "pwd; id -u"}
-        ran = await (await http.post("/api/bash/execute_bash_command", json=asked, headers=key)).json()
+        requested = {"command": "pwd; id -u"}
+        ran = await (await http.post("/api/bash/execute_bash_command", json=requested, headers=key)).json()
         assert (ran["exit_code"], ran["stdout"]) == (0, f"{WORK}\n1000\n")
         shown = await docker.containers.container(PREFIX + served.sandbox).show()
         assert str(view.key) not in str(shown)

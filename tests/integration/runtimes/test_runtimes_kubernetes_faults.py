@@ -54,7 +54,7 @@ async def refused(boxes: Boxes, **changed: Any) -> ProviderError:
 
 
 @pytest.mark.parametrize(
-    ("error", "fault", "says"),
+    ("error", "fault", "expected_text"),
     [
         (ApiError(403, "Forbidden", QUOTA), ProviderFault.QUOTA, ["exceeded quota: small", "SANDHERD_RUNTIME_LIMITS"]),
         (forbidden("create", "pods"), ProviderFault.REFUSED, ["role to create pods", "deploy/kubernetes/role.yaml"]),
@@ -73,16 +73,16 @@ async def refused(boxes: Boxes, **changed: Any) -> ProviderError:
     ],
 )
 async def test_refused_creation_states_why_and_leaves_nothing(
-    cluster: Cluster, pods: Boxes, error: ApiError, fault: ProviderFault, says: list[str]
+    cluster: Cluster, pods: Boxes, error: ApiError, fault: ProviderFault, expected_text: list[str]
 ) -> None:
     """Each refusal has its remedy; none is retried."""
     breaks(cluster, Fault("POST", PODS, error, times=99))
     caught = await refused(pods)
     assert caught.fault is fault
-    assert all(text in str(caught) for text in says), str(caught)
+    assert all(text in str(caught) for text in expected_text), str(caught)
     assert SECRET not in str(caught)
     assert fault is not ProviderFault.REFUSED or "missing" not in str(caught)
-    assert [call for call in cluster.api.asked if call[0] == "POST"].__len__() == 1
+    assert [call for call in cluster.api.requested if call[0] == "POST"].__len__() == 1
     assert left(cluster) == []
 
 
@@ -170,13 +170,13 @@ async def test_evicted_pod_is_distinguished_from_an_oom_kill(cluster: Cluster, p
     assert (found.end.code, found.end.out_of_memory) == (None, False)
     assert "evicted" in found.end.reason
     assert "ephemeral-storage" in found.end.reason
-    for asked in (
+    for requested in (
         pods.provider.start(box.name),
         pods.provider.write_files(box.name, [File(f"{STATE}/x", b"x")]),
         pods.provider.read(box.name, f"{STATE}/task.json", 1000),
     ):
         with pytest.raises(ProviderError) as caught:
-            await asked
+            await requested
         assert caught.value.fault is ProviderFault.NOT_FOUND
     await pods.provider.remove(box.name)
     assert left(cluster) == []
@@ -367,5 +367,5 @@ async def test_secret_is_in_no_object_event_or_url(cluster: Cluster, pods: Boxes
     assert (await pods.provider.run(box.name, command)).out.strip() == SECRET.encode()
     assert await pods.provider.read(box.name, f"{STATE}/joiner.creds", 1000) == SECRET.encode()
     assert SECRET not in str(cluster.store.objects) + str(cluster.store.history)
-    assert SECRET not in str(cluster.api.asked)
-    assert cluster.token not in str(cluster.api.asked) + repr(pods.provider)
+    assert SECRET not in str(cluster.api.requested)
+    assert cluster.token not in str(cluster.api.requested) + repr(pods.provider)

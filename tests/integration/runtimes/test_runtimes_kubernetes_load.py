@@ -55,10 +55,10 @@ async def test_an_idle_sandbox_costs_no_request(
                 await person.sandbox_is(name, "running")
             first = len(counted) + 10  # until then the watches have caught up with the creations
             await eventually(lambda: len(counted) > first + CHECKS)
-            asked = counted[first + CHECKS] - counted[first]
+            requested = counted[first + CHECKS] - counted[first]
             renewals = watches * MINUTES * 60 / WATCH
-            assert asked == 0, cluster.api.asked[-asked:]
-            assert (asked + renewals) / MINUTES / len(names) <= 0.2
+            assert requested == 0, cluster.api.requested[-requested:]
+            assert (requested + renewals) / MINUTES / len(names) <= 0.2
             for name in names:
                 await person.command(TerminateSandbox(sandbox=name, reason="seen enough"), name)
             await eventually(lambda: not left(cluster))
@@ -69,7 +69,7 @@ def counting(runtime: BoxRuntime, cluster: Cluster, counted: list[int]) -> BoxRu
     find_all = runtime.find_all
 
     async def found() -> list[ObservedSandbox]:
-        counted.append(len(cluster.api.asked))
+        counted.append(len(cluster.api.requested))
         return await find_all()
 
     runtime.find_all = found  # type: ignore[method-assign]  # the real one, counted
@@ -89,17 +89,17 @@ async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
         yield boxes
 
 
-def asked(cluster: Cluster) -> int:
-    return len(cluster.api.asked)
+def requested(cluster: Cluster) -> int:
+    return len(cluster.api.requested)
 
 
 async def settled(cluster: Cluster, pods: Boxes, name: str) -> None:
     """Until the watches have caught up with what was done to the box: reading it asks nothing."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            before = asked(cluster)
+            before = requested(cluster)
             await pods.provider.get(name)
-            if asked(cluster) == before:
+            if requested(cluster) == before:
                 return
             await asyncio.sleep(0.02)  # another thread: it sends no notification
 
@@ -178,7 +178,7 @@ async def test_nothing_is_read_from_copies_until_a_new_watch_works(cluster: Clus
 
 def listed(cluster: Cluster) -> int:
     """How often all objects were asked for."""
-    return sum("labelSelector" in path and "watch=true" not in path for _, path in list(cluster.api.asked))
+    return sum("labelSelector" in path and "watch=true" not in path for _, path in list(cluster.api.requested))
 
 
 async def listed_again(cluster: Cluster) -> None:
@@ -195,12 +195,12 @@ async def test_many_boxes_without_copies_are_read_by_one_list(cluster: Cluster, 
         await settled(cluster, pods, box.name)
         cache: BoxCache = pods.provider._cache  # type: ignore[attr-defined]  # as after that many writes
         cache._written |= dict.fromkeys([box.name, *(f"removed-{number}" for number in range(17))], 0)
-        before = asked(cluster)
+        before = requested(cluster)
         assert [one.name for one in await pods.provider.find({HERD: pods.herd})] == [box.name]
-        lists = asked(cluster) - before
+        lists = requested(cluster) - before
         assert lists == (1 if cache._sandboxes is None else 2)
         await pods.provider.find({HERD: pods.herd})
-        assert asked(cluster) - before == lists
+        assert requested(cluster) - before == lists
 
 
 class Watches(Fault):

@@ -24,9 +24,9 @@ async def pods(cluster: Cluster) -> AsyncIterator[Boxes]:
         yield boxes
 
 
-def asked(cluster: Cluster, what: str) -> list[str]:
+def requested(cluster: Cluster, what: str) -> list[str]:
     """The lists or the watches of all our pods that were asked for."""
-    paths = [path for method, path in list(cluster.api.asked) if method == "GET" and "labelSelector" in path]
+    paths = [path for method, path in list(cluster.api.requested) if method == "GET" and "labelSelector" in path]
     return [path for path in paths if ("watch=true" in path) == (what == "watches")]
 
 
@@ -37,7 +37,7 @@ async def test_idle_watch_sends_no_further_requests(cluster: Cluster, pods: Boxe
         await until(lambda: box.name in received)
         marks = cluster.api.marks
         await until(lambda: cluster.api.marks >= marks + 2)
-        assert (len(asked(cluster, "lists")), len(asked(cluster, "watches"))) == (1, 1)
+        assert (len(requested(cluster, "lists")), len(requested(cluster, "watches"))) == (1, 1)
 
 
 async def test_change_during_a_cut_watch_is_reported(cluster: Cluster, pods: Boxes) -> None:
@@ -50,7 +50,7 @@ async def test_change_during_a_cut_watch_is_reported(cluster: Cluster, pods: Box
         cluster.now(cluster.api.cut)
         await cluster.later(cluster.kubelet.delete(pod, 0))
         await until(lambda: box.name in received)
-        assert len(asked(cluster, "lists")) == 1
+        assert len(requested(cluster, "lists")) == 1
     assert await pods.provider.get(box.name) is None
 
 
@@ -68,9 +68,9 @@ async def test_watch_resumes_from_its_last_bookmark(cluster: Cluster, pods: Boxe
             cluster.store.forget()
 
         cluster.now(lost)
-        await until(lambda: len(asked(cluster, "watches")) == 2)
-        assert f"resourceVersion={version}" in asked(cluster, "watches")[-1]
+        await until(lambda: len(requested(cluster, "watches")) == 2)
+        assert f"resourceVersion={version}" in requested(cluster, "watches")[-1]
         received.clear()
         await pods.provider.remove(box.name)
         await until(lambda: box.name in received)
-        assert len(asked(cluster, "lists")) == 1
+        assert len(requested(cluster, "lists")) == 1

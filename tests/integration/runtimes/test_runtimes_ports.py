@@ -71,8 +71,8 @@ async def test_daytona_token_is_another_after_each_start(clouds: Boxes, daytona_
     assert await eventually(lambda: _answers(second))
     assert not await _answers(first)
     assert {*first.headers.values(), *second.headers.values()} == daytona_double.tokens
-    asked = str(daytona_double.asked) + repr(first) + first.url + str(caught.value)
-    assert not [token for token in daytona_double.tokens if token in asked]
+    requested = str(daytona_double.requested) + repr(first) + first.url + str(caught.value)
+    assert not [token for token in daytona_double.tokens if token in requested]
 
 
 async def _ports_in(boxes: Boxes, box: Box) -> list[int]:
@@ -107,7 +107,7 @@ async def test_declared_ports_of_a_runtime_are_reachable(runtimes: Boxes, remote
 async def test_runtime_api_without_ports_uses_the_defaults(runtimes: Boxes, remote_double: RuntimeApi) -> None:
     """12000 and 12001, each at a host that is named after the runtime's."""
     assert isinstance(runtimes.provider, RemoteProvider)
-    remote_double.tells_hosts = False
+    remote_double.publishes_hosts = False
     box = await runtimes.make()
     assert await eventually(lambda: _ports_in(runtimes, box)) == [12_000, 12_001]
     address = await runtimes.provider.address(box.name, 12_001)
@@ -137,17 +137,17 @@ async def test_unreachable_pod_is_reported(
         await boxes.close()
 
 
-@pytest.mark.parametrize("nobody", [False, True])
-async def test_ingress_policy_permits_configured_ports_or_none(nobody: bool) -> None:
+@pytest.mark.parametrize("no_one", [False, True])
+async def test_ingress_policy_permits_configured_ports_or_none(no_one: bool) -> None:
     """The policy that the cluster has accepted states it, and so do the capabilities."""
-    ingress = frozenset({"nobody"} if nobody else ())
+    ingress = frozenset({"nobody"} if no_one else ())
     with Cluster() as cluster:
         settings = Settings(sandbox_image=IMAGE, kubernetes_config=cluster.kubeconfig, kubernetes_ingress=ingress)
         runtime = await open_kubernetes(settings, "h1")
         await runtime.close()
         (policy,) = cluster.objects("networkpolicies")
-    assert runtime.capabilities.ports is not nobody
+    assert runtime.capabilities.ports is not no_one
     rules = policy["spec"]["ingress"]
-    assert [[port["port"] for port in rule["ports"]] for rule in rules] == ([] if nobody else [[12_000, 12_001]])
+    assert [[port["port"] for port in rule["ports"]] for rule in rules] == ([] if no_one else [[12_000, 12_001]])
     named = [rule["from"][0]["namespaceSelector"]["matchLabels"] for rule in rules]
-    assert named == ([] if nobody else [{"kubernetes.io/metadata.name": NAMESPACE}])
+    assert named == ([] if no_one else [{"kubernetes.io/metadata.name": NAMESPACE}])

@@ -27,10 +27,10 @@ async def test_sandbox_created_twice_is_one(boxes: Any) -> None:
 async def test_interrupted_creation_is_completed(boxes: Any, open_provider: Any) -> None:
     """The reply to a creation is lost with its requester: the next request gets that very sandbox."""
     spec = boxes.spec()
-    asked = asyncio.create_task(boxes.provider.create(spec))
+    requested = asyncio.create_task(boxes.provider.create(spec))
     await asyncio.sleep(0)
-    asked.cancel()
-    await asyncio.gather(asked, return_exceptions=True)
+    requested.cancel()
+    await asyncio.gather(requested, return_exceptions=True)
     another = await open_provider()
     try:
         box = await another.create(spec)

@@ -34,8 +34,8 @@ QUIET = {
 async def server(request: pytest.FixtureRequest) -> AsyncIterator["Server"]:
     """An agent server in a pod of the double: the stand-in, and the real one."""
     async with Double(real=agent_server() if request.param == "real" else None) as double:
-        asked = {"image": IMAGE, "command": COMMAND, "session_id": "one", "environment": QUIET}
-        pod = await double.start(asked)
+        requested = {"image": IMAGE, "command": COMMAND, "session_id": "one", "environment": QUIET}
+        pod = await double.start(requested)
         async with asyncio.timeout(PATIENCE):
             await double.until_ready(pod)
         async with aiohttp.ClientSession(f"{double.url}/sandbox/{pod.id}/") as session:
@@ -155,5 +155,5 @@ async def test_sdk_client_works_with_the_stand_in(remote_double: Double, tmp_pat
     (request_body,) = [line.removeprefix("TOLD ") for line in out.splitlines() if line.startswith("TOLD ")]
     assert json.loads(request_body) == [4, "from inside\n", True, 10, True, None, True]
     assert (tmp_path / "back").read_bytes() == b"some bytes"
-    assert {("POST", "/start"), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/stop")} <= set(remote_double.asked)
+    assert {("POST", "/start"), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/stop")} <= set(remote_double.requested)
     assert remote_double.living() == []

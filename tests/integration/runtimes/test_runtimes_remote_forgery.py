@@ -110,8 +110,8 @@ async def test_sandbox_marked_as_quarantined_by_its_agent_is_stopped(at: Boxes, 
     assert (await at.sh(box, lives)).out == b"lives\n"
     await runtime.stop(box.name, 0)
     assert (await at.sh(box, lives)).out == b""
-    nobody: Any = None
-    await Quarantine(records_of(box.name), nobody).reconcile({box.name: runtime}, BEGIN)
+    no_one: Any = None
+    await Quarantine(records_of(box.name), no_one).reconcile({box.name: runtime}, BEGIN)
     assert remote_double.living() == []
 
 

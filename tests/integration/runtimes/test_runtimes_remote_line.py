@@ -50,7 +50,7 @@ def words_of_our_own() -> str:
     return "\n".join(found)
 
 
-def says_no_key(double: Double, *places: str) -> None:
+def contains_no_key(double: Double, *places: str) -> None:
     for key in (KEY, *double.keys):
         assert not any(key in place for place in places)
 
@@ -74,7 +74,7 @@ async def test_task_runs_from_submission_to_its_diff(
     captured = capfd.readouterr()
     assert "remote runtime enabled" in captured.out + captured.err
     assert remote_double.keys
-    says_no_key(remote_double, captured.out, captured.err, json.dumps(person.events), seen, *_files(tmp_path))
+    contains_no_key(remote_double, captured.out, captured.err, json.dumps(person.events), seen, *_files(tmp_path))
 
 
 async def test_missing_capacity_fails_the_attempt_and_leaves_nothing(
@@ -90,7 +90,7 @@ async def test_missing_capacity_fails_the_attempt_and_leaves_nothing(
     (failed,) = [event["data"] for event in person.unique() if event["type"] == "sandbox.failed"]
     assert failed["error_type"] == "runtime_quota"
     captured = capfd.readouterr()
-    says_no_key(remote_double, captured.out, captured.err, json.dumps(person.events), *_files(tmp_path))
+    contains_no_key(remote_double, captured.out, captured.err, json.dumps(person.events), *_files(tmp_path))
     assert remote_double.living() == []
 
 

@@ -38,8 +38,8 @@ async def access_room(
     answers: dict[type[Request[Any]], Callable[[IncomingRequest[Any]], Awaitable[BaseModel]]] = {}
 
     def later(request: type[Request[Any]]) -> Callable[[IncomingRequest[Any]], Awaitable[BaseModel]]:
-        async def answer(asked: IncomingRequest[Any]) -> BaseModel:
-            return await answers[request](asked)
+        async def answer(requested: IncomingRequest[Any]) -> BaseModel:
+            return await answers[request](requested)
 
         return answer
 

@@ -112,10 +112,10 @@ async def test_refusals_state_what_is_missing(live: LiveState, client: Bus, work
     assert unknown.message == "sbx-1 has no artifact art-2"
     assert "for at most 7 days" in str(unknown.remedy)
     for name in ("sbx-9", "task-9"):
-        nobody = await refused(client, DownloadChunk(sandbox=name, artifact="art-1", after=1))
-        assert (nobody.code, nobody.field) == (Code.NOT_FOUND, "sandbox")
-        assert nobody.message == f"project p1 has no record of {name}, and no artifact art-1 of it"
-        assert "`subject`" in str(nobody.remedy)
+        no_one = await refused(client, DownloadChunk(sandbox=name, artifact="art-1", after=1))
+        assert (no_one.code, no_one.field) == (Code.NOT_FOUND, "sandbox")
+        assert no_one.message == f"project p1 has no record of {name}, and no artifact art-1 of it"
+        assert "`subject`" in str(no_one.remedy)
     own = await refused(worker, Fetch(owner="sbx-1", artifact="art-2", after=1), "sbx-1")
     assert (own.field, own.message) == ("artifact", unknown.message)
 

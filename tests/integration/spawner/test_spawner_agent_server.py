@@ -46,8 +46,8 @@ class Served:
         """What the server answers to a question over HTTP."""
         headers = {"X-Session-API-Key": key} if key else {}
         async with aiohttp.ClientSession(headers=headers) as http:
-            asked = http.post(f"{view.url}{path}", json=body) if body else http.get(f"{view.url}{path}")
-            async with asked as answer:
+            requested = http.post(f"{view.url}{path}", json=body) if body else http.get(f"{view.url}{path}")
+            async with requested as answer:
                 return answer.status, await answer.json()
 
     async def event_data(self, action: str, start: int = 1) -> dict[str, Any]:

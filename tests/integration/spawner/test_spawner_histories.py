@@ -263,7 +263,7 @@ class Histories(RuleBasedStateMachine):
         if living:
             box = living[number % len(living)]
             if code == 0:
-                self.world.workers.say(box)
+                self.world.workers.publish_next(box)
             box.finish(code)
 
     @rule(number=which)

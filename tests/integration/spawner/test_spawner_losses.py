@@ -98,7 +98,7 @@ async def test_late_events_of_an_old_sandbox_change_nothing(spawner: Make, perso
         for sandbox in (view.sandbox, "sbx-never-was"):
             async with herd.bus(Principal.WORKER, project="p1", sandbox=sandbox) as liar:
                 for number, data in enumerate((started(), AgentCompleted(), failed()), start=1):
-                    await say(liar, sandbox, data, 1000 + number)
+                    await publish_data(liar, sandbox, data, 1000 + number)
 
         async def taken_in() -> bool:
             info = await service.bus.js.consumer_info("EVENTS", "spawner-agents")
@@ -121,7 +121,7 @@ def failed() -> AgentFailed:
     return AgentFailed(error="x", error_type="exit_status")
 
 
-async def say(bus: Bus, sandbox: str, data: EventData, number: int) -> None:
+async def publish_data(bus: Bus, sandbox: str, data: EventData, number: int) -> None:
     await bus.publish_event(
         wrap(
             data, data.type, source=f"/sandherd/sandbox/{sandbox}", sequence=number, project="p1", subject=sandbox,

@@ -80,7 +80,7 @@ async def test_invalid_reply_of_a_worker_is_refused_without_a_retry(herd: Broker
         )
         for name, document in DOCUMENTS.items():
             replies.append(document)
-            for asked in questions:
+            for requested in questions:
                 with pytest.raises(RefusedError) as raised:
-                    await client.ask(asked, "p1", timeout=PATIENCE)
+                    await client.ask(requested, "p1", timeout=PATIENCE)
                 assert raised.value.problem.code is Code.REFUSED, name

@@ -75,8 +75,8 @@ async def test_runtime_of_the_guide_starts_its_worker(
         await person.command(SubmitTask(task=task, spec=spec), task)
         sandbox = (await person.reaches(task, "running")).sandbox
         await person.receives(sandbox, "approval.requested")
-        asked = person.event_data(sandbox, "approval.requested")["approval_id"]
-        answer = AnswerApproval(message=new_name("msg"), sandbox=sandbox, approval_id=asked, granted=True)
+        requested = person.event_data(sandbox, "approval.requested")["approval_id"]
+        answer = AnswerApproval(message=new_name("msg"), sandbox=sandbox, approval_id=requested, granted=True)
         await person.command(answer, sandbox)
         view = await person.ended(task)
         assert (view.state, view.result["final_output"]) == ("completed", "started by the guide\n"), view.error

@@ -48,11 +48,11 @@ def spawner_with(herd: Broker, home: Any, monkeypatch: pytest.MonkeyPatch) -> Ma
 
 async def test_sandbox_is_created_once_capacity_is_available(spawner_with: Make, person: Any) -> None:
     """The request is repeated within its time, and creates the same sandbox, once."""
-    asked: list[str] = []
+    requested: list[str] = []
 
     async def create(plan: SandboxPlan, real: Callable[[SandboxPlan], Awaitable[None]]) -> None:
-        asked.append(plan.unit)
-        if len(asked) < 3:
+        requested.append(plan.unit)
+        if len(requested) < 3:
             raise RuntimeFailedError(RuntimeFault.QUOTA, "no capacity")
         await real(plan)
 
@@ -60,7 +60,7 @@ async def test_sandbox_is_created_once_capacity_is_available(spawner_with: Make,
         view = await person.ended(await person.submit(["true"]))
         assert (view.state, view.attempt) == ("completed", 1)
         await person.all_gone()
-    assert set(asked) == {view.sandbox}
+    assert set(requested) == {view.sandbox}
 
 
 async def test_sandbox_never_created_fails_its_attempt(spawner_with: Make, person: Any) -> None:

@@ -310,7 +310,7 @@ async def test_invalid_schedules_are_refused(
     two.write_text("tasks: [{text: a, argv: ['true']}, {text: b, argv: ['true']}]")
     run = ["--", "x", "--", "true"]
     async with scheduling().running(), Herd.connect(context_of(herd)) as alice:
-        for words, says in (
+        for words, expected_text in (
             (["--cron", "61 * * * *", *run], "change --cron"),
             (["--cron", "0 3 * *", *run], "cron"),
             (["--cron", "0 3 * * *", "--time-zone", "Mars/Base", *run], "there is no time zone Mars/Base"),
@@ -326,7 +326,7 @@ async def test_invalid_schedules_are_refused(
         ):
             status, _, err = await sandherd("create", "mine", *words)
             assert status in {1, 2}, words
-            assert says in err, words
+            assert expected_text in err, words
             assert CANARY not in err
         assert (await sandherd("trigger", "mine"))[0] == 1
         with pytest.raises(HerdError, match="there is no schedule mine"):

@@ -175,14 +175,14 @@ async def test_unneeded_key_is_erased(spawner: Make, person: Any, herd: Broker) 
     """A spawner killed before the erasure leaves one; a needed key stays."""
     async with spawner(keep_secrets=600).running() as service:
         vault = Vault(service.bus, vault_key(herd))
-        kept = await person.submit(["false"], **SECRET)
-        await person.ended(kept)
+        retained = await person.submit(["false"], **SECRET)
+        await person.ended(retained)
         sealed = await vault.seal("tasks.p1.gone", CANARY)
         stored = await SecretStore(service.bus, utc_now, vault).put("p1", "k", CANARY, None)
         await vault.seal(f"secrets.p1.k.{'0' * 32}", CANARY)  # of a value that was replaced
 
         async def erased() -> bool:
-            return await vault.names() == {f"tasks.p1.{kept}", f"secrets.{stored.vault_key}"}
+            return await vault.names() == {f"tasks.p1.{retained}", f"secrets.{stored.vault_key}"}
 
         await person.eventually(erased)
         assert await Vault(service.bus, vault_key(herd)).open("tasks.p1.gone", sealed) is None

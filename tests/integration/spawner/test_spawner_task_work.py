@@ -52,10 +52,10 @@ async def stored(herd: Broker, work: ArtifactRef) -> int:
 async def test_upload_of_a_rejected_task_is_deleted(spawner: Make, person: Any, herd: Broker) -> None:
     """It no longer counts against the project's quota; one of a task that exists is not affected."""
     async with spawner().running():
-        kept, lost = await uploaded(person, "task-one"), await uploaded(person, "task-two")
-        await person.submit(["true"], "task-one", work=kept)
+        retained, lost = await uploaded(person, "task-one"), await uploaded(person, "task-two")
+        await person.submit(["true"], "task-one", work=retained)
         await person.receives("task-one", "task.submitted")
-        await person.submit(["true"], "task-one", work=kept, depends_on=["task-one"])
+        await person.submit(["true"], "task-one", work=retained, depends_on=["task-one"])
         await person.receives("task-one", "task.refused")
         await person.submit(["true"], "task-two", work=lost, depends_on=["task-two"])
         await person.receives("task-two", "task.rejected")
@@ -64,7 +64,7 @@ async def test_upload_of_a_rejected_task_is_deleted(spawner: Make, person: Any, 
             return await stored(herd, lost) == 0
 
         await person.eventually(deleted)
-        assert await stored(herd, kept) == 1
+        assert await stored(herd, retained) == 1
 
 
 async def test_upload_without_a_task_is_deleted_after_an_hour(person: Any, herd: Broker) -> None:

@@ -236,9 +236,9 @@ async def test_host_without_isolation_refuses_sandboxes_unless_allowed(
     broken.chmod(0o755)
     monkeypatch.setattr("spawner.runtimes.bubblewrap.bwrap_path", lambda: broken)
     runtime = await open_process("import signal; signal.pause()", "auto")
-    for asked in (runtime.create(plan_for("sbx-no")), runtime.create(plan_for("sbx-no"))):
+    for requested in (runtime.create(plan_for("sbx-no")), runtime.create(plan_for("sbx-no"))):
         with pytest.raises(RuntimeFailedError, match="SANDHERD_ISOLATION=weak"):
-            await asked
+            await requested
     assert await runtime.observe("sbx-no") is None
     weak = await open_process("import signal; signal.pause()", "weak")
     assert isolation_gaps.NOTHING in weak.capabilities.gaps

@@ -89,11 +89,11 @@ async def until_well(broker: Broker, *servers: str) -> None:
 async def test_three_servers_are_one_broker(cluster: Broker) -> None:
     """Messages have three replicas, are read as written, are accessed by password only, and revocations hold."""
     await keeps_everything_three_times(cluster)
-    await changes_the_number_only_when_asked(cluster)
+    await changes_the_number_only_on_request(cluster)
     await reads_what_was_written(cluster)
     await lets_no_stranger_in(cluster)
     await refuses_the_revoked_everywhere(cluster)
-    await tells_who_is_away(cluster)
+    await names_stopped_servers(cluster)
 
 
 async def keeps_everything_three_times(cluster: Broker) -> None:
@@ -112,7 +112,7 @@ async def keeps_everything_three_times(cluster: Broker) -> None:
             assert bus.clustered
 
 
-async def changes_the_number_only_when_asked(cluster: Broker) -> None:
+async def changes_the_number_only_on_request(cluster: Broker) -> None:
     """Provisioning without a number leaves a stream on as many servers as it is on."""
     fewer = stream_config(replace(BY_STREAM["DEAD"], max_bytes=1024 * 1024), replicas=1)
     async with cluster.provisioner() as js:
@@ -202,7 +202,7 @@ async def until_done(revoker: Revoker, key: str, expires: datetime, now: datetim
     await until(done)
 
 
-async def tells_who_is_away(cluster: Broker) -> None:
+async def names_stopped_servers(cluster: Broker) -> None:
     """Of the servers' own word and of doctor's: one that is stopped is named, and the others are well."""
     await until_well(cluster, *SERVERS)
     await cluster.servers[1].kill()

@@ -38,7 +38,7 @@ async def begin(herd: Herd, task: str) -> str:
     return next(iter(following.sandboxes))
 
 
-async def tell(herd: Herd, sandbox: str, text: str) -> None:
+async def send_message(herd: Herd, sandbox: str, text: str) -> None:
     """A message that reaches the agent."""
     assert (await herd.deliver(sandbox, text)).state is MessageState.ACKNOWLEDGED
 
@@ -70,11 +70,11 @@ async def whole_task(herd: Herd, task: str) -> None:
     """From submission to history, with a command and a message on the way."""
     sandbox = await begin(herd, task)
     await look_inside(herd, sandbox)
-    await tell(herd, sandbox, "good night")
+    await send_message(herd, sandbox, "good night")
     await settled(herd, task, sandbox, ["good night"])
 
 
-async def say_something_newer(site: Site) -> str:
+async def publish_newer_event(site: Site) -> str:
     """An event of a type that the last release has not, as a worker says it; gives its id."""
     newer_event = json.loads(NEWER.read_text()) | {"project": "default"}
     newer_event.pop("taskid")
@@ -94,14 +94,14 @@ async def test_workers_and_services_of_either_version_work_together(
     """
     async with site.services(old, worker=new):
         await whole_task(client, "task-new-worker")
-        newer = await say_something_newer(site)
+        newer = await publish_newer_event(site)
         letter = await site.dead()
         assert (letter.service, letter.reason.code) == ("event-ingest", "unknown_type")
         first = await begin(client, "task-first")
-        await tell(client, first, "good morning")
+        await send_message(client, first, "good morning")
     async with site.services(NEW, worker=old):
         await look_inside(client, first)
-        await tell(client, first, "good night")
+        await send_message(client, first, "good night")
         await settled(client, "task-first", first, ["good morning", "good night"])
         await whole_task(client, "task-old-worker")
         async with site.operator() as operator:
@@ -110,5 +110,5 @@ async def test_workers_and_services_of_either_version_work_together(
         second = await begin(client, "task-second")
     async with site.services(old, worker=old):
         await look_inside(client, second)
-        await tell(client, second, "good night")
+        await send_message(client, second, "good night")
         await settled(client, "task-second", second, ["good night"])

@@ -24,7 +24,7 @@ class Desk:
         self.may_start = True
         self.joiner: str | None = None
         self.refusal: Problem | None = None
-        self.asked: list[GetCredential] = []
+        self.requested: list[GetCredential] = []
         self.fetched: list[Fetch] = []
         self.delay: asyncio.Event | None = None
 
@@ -65,7 +65,7 @@ class Desk:
         if self.silent:
             return
         question = GetCredential.model_validate_json(request.data)
-        self.asked.append(question)
+        self.requested.append(question)
         reply: dict[str, Any]
         if self.refusal is not None:
             reply = {"error": self.refusal.model_dump(mode="json")}

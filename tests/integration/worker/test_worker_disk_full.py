@@ -119,12 +119,12 @@ async def test_output_that_fills_the_disk_stops_the_agent(
     await herd.kill()
     (disk.seen / "work" / "go").touch()
     await eventually(lambda: any(b"agent.failed" in event for _, event in disk.spooled()[-2:]), "the end is kept")
-    kept = disk.spooled()
+    stored = disk.spooled()
     await herd.restart()
     assert await sandbox.ended() == ExitCode.DRAINED, sandbox.log.read_text()[-3000:]
     events = await whole(sandbox)
     check_end(events)
-    assert len(events) >= len(kept) > SIZE // 2 / 6000
+    assert len(events) >= len(stored) > SIZE // 2 / 6000
     assert not list((disk.seen / "state" / "spool").glob("*.log"))
 
 

@@ -141,11 +141,11 @@ async def test_branch_is_saved_after_each_turn(driven: Driven, relay: Bus, tmp_p
 async def test_decision_overtakes_a_waiting_message(driven: Driven, relay: Bus) -> None:
     """An agent that waits for an approval accepts no message; the decision is behind none, nor is a probe."""
     sandbox = await driven("use Bash", harness={"approvals": {"otherwise": "ask"}}).start()
-    asked = await sandbox.event("approval_requested")
+    requested = await sandbox.event("approval_requested")
     waiting = asyncio.create_task(sandbox.deliver(relay, letter("say later")))
     await sandbox.event("message")  # by which the agent says that it holds it
     assert await sandbox.knock(relay) == b""
-    content = json.dumps({"approval_id": asked.data.approval_id, "granted": False, "reason": "not now"})
+    content = json.dumps({"approval_id": requested.data.approval_id, "granted": False, "reason": "not now"})
     assert not waiting.done()
     assert (await sandbox.deliver(relay, letter(content, "approval"))).outcome == "acknowledged"
     assert (await waiting).outcome == "acknowledged"
@@ -157,10 +157,10 @@ async def test_decision_overtakes_a_waiting_message(driven: Driven, relay: Bus) 
 async def test_approval_is_withdrawn_with_its_turn(driven: Driven, relay: Bus) -> None:
     """The withdrawal of an interrupted turn is an event, and a decision is refused."""
     sandbox = await driven("use Bash", "wait", harness={"approvals": {"otherwise": "ask"}}).start()
-    asked = (await sandbox.event("approval_requested")).data
+    requested = (await sandbox.event("approval_requested")).data
     await sandbox.deliver(relay, letter("stop that", "interrupt"))
     withdrawn = (await sandbox.event("approval_withdrawn")).data
-    assert (withdrawn.approval_id, withdrawn.reason) == (asked.approval_id, "the agent's turn has ended")
+    assert (withdrawn.approval_id, withdrawn.reason) == (requested.approval_id, "the agent's turn has ended")
     sandbox.process.terminate()
     await sandbox.ended()
     assert [kind for kind in kinds(await sandbox.events()) if "approval" in kind] == [

@@ -184,12 +184,12 @@ async def test_repeated_renewal_loses_no_event(sandbox: Any, desk: Any, eventual
         talks(10**6, pause=0.02).replace("time.sleep", "os.path.exists('enough') and sys.exit(); time.sleep")
     )
     await sandbox.start()
-    await eventually(lambda: len(desk.asked) >= 4, "three renewals")
+    await eventually(lambda: len(desk.requested) >= 4, "three renewals")
     (sandbox.work / "enough").touch()
     assert await sandbox.ended() == 0, sandbox.log.read_text()[-3000:]
     await whole(sandbox, len(await sandbox.events("message")))
-    assert len({question.public_key for question in desk.asked}) == 1
-    assert {question.fence for question in desk.asked} == {7}
+    assert len({question.public_key for question in desk.requested}) == 1
+    assert {question.fence for question in desk.requested} == {7}
     # Renewed in time: the broker never had to close the connection.
     assert "connection closed permanently" not in sandbox.log.read_text()
 
@@ -204,9 +204,9 @@ async def test_worker_key_is_private_and_reused(sandbox: Any, desk: Any) -> None
     key = sandbox.state / "worker.nk"
     assert key.stat().st_mode & 0o777 == 0o600
     await sandbox.run()
-    assert len({question.public_key for question in desk.asked}) == 1
+    assert len({question.public_key for question in desk.requested}) == 1
     await sandbox.run("--recover")
-    assert len({question.public_key for question in desk.asked}) == 2
+    assert len({question.public_key for question in desk.requested}) == 2
 
 
 async def test_refused_worker_stops_its_agent_and_exits(sandbox: Any, desk: Any, eventually: Any) -> None:

@@ -296,7 +296,7 @@ async def test_worker_is_stopped_during_a_fetch(sandbox: Any, desk: Any, tmp_pat
     desk.fetched.clear()
     sandbox.task("touch begun")
     await sandbox.start(**variables)
-    await eventually(lambda: any(asked.after for asked in desk.fetched), "the middle of the fetch")
+    await eventually(lambda: any(requested.after for requested in desk.fetched), "the middle of the fetch")
     sandbox.signal(signal.SIGTERM)
     assert await sandbox.ended() == 0
     assert (await sandbox.event("failed")).data.error_type == "stopped"

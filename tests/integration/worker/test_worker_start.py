@@ -61,8 +61,8 @@ async def test_permission_to_start_is_requested_once(sandbox: Any, desk: Any, ev
     await sandbox.start()
     await sandbox.event("tool_use")
     desk.may_start = False
-    seen = len(desk.asked)
-    await eventually(lambda: len(desk.asked) >= seen + 2, "two renewals")
+    seen = len(desk.requested)
+    await eventually(lambda: len(desk.requested) >= seen + 2, "two renewals")
     (sandbox.work / "enough").touch()
     assert await sandbox.ended() == 0
     assert kinds(await sandbox.events())[-2:] == ["completed", "shutdown"]
@@ -77,7 +77,7 @@ async def test_new_joiner_credential_is_stored_and_used(sandbox: Any, desk: Any,
     desk.joiner, desk.life = fresh, 2.0
     sandbox.task("while ! test -e enough; do sleep 0.05; done")
     await sandbox.start()
-    await eventually(lambda: len(desk.asked) >= 2, "a renewal over the new way in")
+    await eventually(lambda: len(desk.requested) >= 2, "a renewal over the new way in")
     assert own.read_text() == fresh
     assert own.stat().st_mode & 0o777 == 0o600
     (sandbox.work / "enough").touch()

@@ -277,7 +277,7 @@ async def test_upload_survives_a_restart_of_the_broker(bare: Any, herd: Any, des
     )
     desk.delay = asyncio.Event()
     assert not (await bare.ask(question)).done
-    await eventually(lambda: any(asked.after for asked in desk.fetched), "the middle of the transfer")
+    await eventually(lambda: any(requested.after for requested in desk.fetched), "the middle of the transfer")
     await herd.kill()
     desk.delay.set()
     await herd.restart()

@@ -153,9 +153,9 @@ def test_build_folder_is_complete(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("field", "value"), [("minor", "2.7"), ("libc", "bionic")])
 def test_unknown_kind_of_image_is_refused(tmp_path: Path, field: str, value: str) -> None:
     """The error lists the known ones."""
-    asked: dict[str, Any] = {"minor": None, "libc": None, "machine": None}
+    requested: dict[str, Any] = {"minor": None, "libc": None, "machine": None}
     with pytest.raises(HerdError, match="use one of: "):
-        build_context.written(tmp_path / "new", **asked | {field: value})
+        build_context.written(tmp_path / "new", **requested | {field: value})
 
 
 def test_python_is_installed_only_on_request() -> None:

@@ -25,7 +25,7 @@ LIST, GET = "sandherd sandboxes list", "sandherd sandboxes get sbx-a"
 
 
 @pytest.mark.parametrize(
-    ("command", "field", "code", "says"),
+    ("command", "field", "code", "expected_text"),
     [
         (CreateSandbox.type, "sandbox", Code.CONFLICT, "use another name"),
         (CreateSandbox.type, "sandbox", Code.BUSY, "wait, or terminate a sandbox"),
@@ -36,7 +36,7 @@ LIST, GET = "sandherd sandboxes list", "sandherd sandboxes get sbx-a"
         (ExtendSandbox.type, "seconds", Code.INVALID_FIELD, "use a shorter time"),
     ],
 )
-def test_refused_sandbox_suggests_no_inspection(command: str, field: str | None, code: Code | None, says: str) -> None:
+def test_refused_sandbox_suggests_no_inspection(command: str, field: str | None, code: Code | None, expected_text: str) -> None:
     """The remedy fits the reason: without capacity no name helps, and what does not exist can't be inspected."""
     event = wrap(
         SandboxRefused(command=command, reason="there is no capacity", field=field, code=code),
@@ -48,8 +48,8 @@ def test_refused_sandbox_suggests_no_inspection(command: str, field: str | None,
         time=datetime(2026, 11, 20, tzinfo=UTC),
     )
     remedy = refused_of(event, command).problem.remedy or ""
-    assert says in remedy
-    assert (GET in remedy) is (says == GET)
+    assert expected_text in remedy
+    assert (GET in remedy) is (expected_text == GET)
 
 
 class Empty:

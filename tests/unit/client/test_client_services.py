@@ -74,8 +74,8 @@ def test_database_that_responds_and_fails_requests_is_an_error() -> None:
     well = Check("database", CheckState.RIGHT, "database past at db responds")
     failed = Check("history", CheckState.WRONG, "the history's database is unavailable (could not open file)")
     other = Check("history", CheckState.WRONG, "1 event is missing")
-    (found, kept) = with_failed_requests([well, failed])
-    assert (found.state, kept) == (CheckState.WRONG, failed)
+    (found, stored) = with_failed_requests([well, failed])
+    assert (found.state, stored) == (CheckState.WRONG, failed)
     assert found.found == f"database past at db responds, but requests fail: {failed.found}"
     assert "files" in str(found.remedy)
     assert with_failed_requests([well, other]) == [well, other]

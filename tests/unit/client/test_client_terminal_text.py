@@ -89,18 +89,18 @@ def test_neutralised_text_stays_visible(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("codes", "kept"),
+    ("codes", "stored"),
     [
         ("8", ""), ("1;08;31", "1;31"), ("30;40", ""), ("38;5;0;48;5;0", ""), ("38;2;0;0;0;48;2;0;0;0", ""),
         ("38;2;8;8;8;1", "1"), ("38", ""), ("48;5", ""), ("107;97", ""), ("37", ""), ("58;5;1;4", "4"), ("28;8", "28"),
         ("1;31", "1;31"), ("92", "92"), ("", "0"), ("7", "7"), ("999", ""),
     ],
 )  # fmt: skip
-def test_colours_of_a_sandbox_hide_nothing(codes: str, kept: str) -> None:
+def test_colours_of_a_sandbox_hide_nothing(codes: str, stored: str) -> None:
     """Concealed text, backgrounds, black, white and colours of a palette are left out: others stay where wanted."""
-    end = "" if kept in {"", "0"} else "\x1b[0m"
+    end = "" if stored in {"", "0"} else "\x1b[0m"
     shown = visible_output(f"\x1b[{codes}mtext", colours=True)
-    assert shown == (f"\x1b[{kept}mtext{end}" if kept else "text")
+    assert shown == (f"\x1b[{stored}mtext{end}" if stored else "text")
     assert visible_output(f"\x1b[{codes}mtext", colours=False) == "text"
 
 
@@ -145,15 +145,15 @@ def test_output_of_a_command_is_neutralised_on_a_terminal(
 
 def test_prompt_is_neutralised(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is in the name of what is prompted for, on the terminal from which it is typed."""
-    asked: list[str] = []
+    requested: list[str] = []
 
     def type_at(prompt: str) -> str:
-        asked.append(prompt)
+        requested.append(prompt)
         return "typed"
 
     monkeypatch.setattr("getpass.getpass", type_at)
     assert terminal_text.read_hidden("Value of \x1b[2J\u202e\nx") == "typed"
-    assert asked == ["Value of ␛[2J<U+202E> x: "]
+    assert requested == ["Value of ␛[2J<U+202E> x: "]
 
 
 def test_uncaught_error_is_neutralised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,8 +189,8 @@ def scanned() -> list[Path]:
 def faults(source: str) -> list[int]:
     """Lines in which something is printed, or a standard stream is handed out, by other means than the sink's."""
     tree = ast.parse(source)
-    asked = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in _QUESTIONS}
-    return sorted({getattr(node, "lineno", 0) for node in ast.walk(tree) if id(node) not in asked and _is_fault(node)})
+    requested = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in _QUESTIONS}
+    return sorted({getattr(node, "lineno", 0) for node in ast.walk(tree) if id(node) not in requested and _is_fault(node)})
 
 
 def _is_fault(node: ast.AST) -> bool:

@@ -83,9 +83,9 @@ def test_long_texts_are_remembered_in_part(exported: MetricsAndSpans) -> None:
             event_of(AgentToolUse(tool="Bash", tool_use_id="c")),
         ]
     )
-    kept = repr([exported.agents._calls._calls_by_key, exported.agents._names, exported.agents._models])
-    assert "Bash" in kept
-    assert len(kept) < 10 * MAX_NAME_LENGTH
+    stored = repr([exported.agents._calls._calls_by_key, exported.agents._names, exported.agents._models])
+    assert "Bash" in stored
+    assert len(stored) < 10 * MAX_NAME_LENGTH
     exported.agents.record([event_of(AgentToolResult(tool_use_id=WORD, result="ok"))])
     assert exported("tool_call_seconds_count") == 1, "by what is remembered of it, a call is still known"
 

@@ -31,8 +31,8 @@ KINDS = (int, str)
 @given(st.integers(0, 2**62), st.text(st.characters(codec="utf-8", exclude_characters="\0")), st.integers(1, 1000))
 def test_cursor_is_read_as_written(number: int, text: str, limit: int) -> None:
     """Any position is preserved, also with another limit or direction for the next page."""
-    asked = GetTrajectory(sandbox="sbx-1")
-    cursor = write_cursor(asked, "default", [number, text])
+    requested = GetTrajectory(sandbox="sbx-1")
+    cursor = write_cursor(requested, "default", [number, text])
     again = GetTrajectory(sandbox="sbx-1", limit=limit, direction="older", cursor=cursor)
     assert read_cursor(again, "default", cursor, KINDS) == [number, text]
     assert cursor == base64.urlsafe_b64encode(base64.urlsafe_b64decode(cursor + "===")).decode().rstrip("=")
@@ -73,14 +73,14 @@ def test_changed_cursor_is_refused(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "project"),
+    ("requested", "project"),
     [(ListEvents(sandbox="sbx-2"), "default"), (ListEvents(), "other"), (GetTrajectory(sandbox="sbx-1"), "default")],
 )
-def test_cursor_of_another_request_is_refused(asked: ListEvents | GetTrajectory, project: str) -> None:
+def test_cursor_of_another_request_is_refused(requested: ListEvents | GetTrajectory, project: str) -> None:
     """Other filters, another project, another request type: the position would mean something else."""
     cursor = write_cursor(ListEvents(), "default", [7, "x"])
     with pytest.raises(ContractError):
-        read_cursor(asked, project, cursor, KINDS)
+        read_cursor(requested, project, cursor, KINDS)
 
 
 @given(st.datetimes(datetime(1971, 1, 1), datetime(9000, 1, 1), timezones=st.just(UTC)), st.text())  # noqa: DTZ001  # zones follow

@@ -165,6 +165,6 @@ def test_last_extension_counts() -> None:
 @given(st.none() | st.text())
 def test_texts_can_be_stored(text: str | None) -> None:
     """A text loses only the one character that Postgres can't store."""
-    kept = storable(text)
-    assert kept is None or "\x00" not in kept
-    assert (kept or "").replace("�", "") == (text or "").replace("\x00", "").replace("�", "")
+    stored = storable(text)
+    assert stored is None or "\x00" not in stored
+    assert (stored or "").replace("�", "") == (text or "").replace("\x00", "").replace("�", "")

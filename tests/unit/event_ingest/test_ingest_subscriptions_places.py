@@ -52,9 +52,9 @@ def test_a_name_has_an_order_of_all_places(name: str) -> None:
 
 def test_creation_cannot_change_an_existing_consumer() -> None:
     """The action is `create`: the broker refuses a consumer that exists with another configuration."""
-    asked = creation(Subscribe(name="copy", types=["task"], start=7), "p1", 3, TERMS)
-    config = asked["config"]
-    assert (asked["action"], config["durable_name"], config["opt_start_seq"]) == ("create", "sub-p1-3", 7)
+    requested = creation(Subscribe(name="copy", types=["task"], start=7), "p1", 3, TERMS)
+    config = requested["config"]
+    assert (requested["action"], config["durable_name"], config["opt_start_seq"]) == ("create", "sub-p1-3", 7)
     assert config["filter_subjects"] == ["sandherd.v1.event.p1.*.task.*"]
     assert config["inactive_threshold"] == 60 * 10**9
 

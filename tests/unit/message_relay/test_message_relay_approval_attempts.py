@@ -47,8 +47,8 @@ GIVEN = answered(FIRST, ANSWER, NOW)
 
 
 def question(life: str = "l1", name: str = "sbx-1", **fields: Any) -> str | None:
-    asked = {"tool": "Bash", "input": {"command": "ls"}, "approval_id": "a1"} | fields
-    return question_of(AgentApprovalRequested(**asked), life, [name])
+    requested = {"tool": "Bash", "input": {"command": "ls"}, "approval_id": "a1"} | fields
+    return question_of(AgentApprovalRequested(**requested), life, [name])
 
 
 def test_same_question_is_the_same_tool_with_the_same_input() -> None:
@@ -71,8 +71,8 @@ def test_own_sandbox_name_is_equal_and_another_differs() -> None:
     assert mine == question(name="sbx-2", input={"path": "/w/sbx-2/a"})
     assert mine != question(name="sbx-2", input={"path": "/w/sbx-1/a"})
     assert mine != question(name="sbx-2", input={"path": "/w/\0/a"})
-    asked = AgentApprovalRequested(approval_id="a1", tool="Bash", input={"path": "/w/sbx-11/a"})
-    assert question_of(asked, "l1", ["sbx-1", "sbx-11"]) == mine
+    requested = AgentApprovalRequested(approval_id="a1", tool="Bash", input={"path": "/w/sbx-11/a"})
+    assert question_of(requested, "l1", ["sbx-1", "sbx-11"]) == mine
 
 
 def test_truncated_question_equals_no_other() -> None:

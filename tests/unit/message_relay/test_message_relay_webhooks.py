@@ -111,8 +111,8 @@ def test_replay_keeps_or_sets_the_position() -> None:
     old = record(
         position=9, waiting=(8,), dead=(dead,), disabled_at=NOW, failing_since=NOW, problem="x", published=False
     )
-    kept = resumed(old, position=None, dead_letters=False)
-    assert (kept.position, kept.waiting, kept.dead, kept.disabled_at, kept.edit) == (9, (8,), (dead,), None, 2)
+    stored = resumed(old, position=None, dead_letters=False)
+    assert (stored.position, stored.waiting, stored.dead, stored.disabled_at, stored.edit) == (9, (8,), (dead,), None, 2)
     again = resumed(old, position=None, dead_letters=True)
     assert (again.waiting, again.dead) == ((3, 8), ())
     assert resumed(old, position=2, dead_letters=False).waiting == ()

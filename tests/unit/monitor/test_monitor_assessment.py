@@ -44,9 +44,9 @@ def used(number: int, command: str) -> Envelope[EventData]:
 
 def case(*events: Envelope[EventData], rule: str = "no_progress") -> AssessmentCase:
     """The case of events, of which each is read as one of those that it is."""
-    asked = [one for one in events if isinstance(one.data, WISHES)]
+    requested = [one for one in events if isinstance(one.data, WISHES)]
     done = [one for one in events if not isinstance(one.data, WISHES)]
-    return case_of(rule, "no edit for 30 turns", [started(), *asked], done)
+    return case_of(rule, "no edit for 30 turns", [started(), *requested], done)
 
 
 def test_prompt_has_the_task_the_users_messages_and_the_calls_and_no_prose_or_results() -> None:

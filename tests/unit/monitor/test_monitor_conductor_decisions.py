@@ -152,9 +152,9 @@ def test_severe_findings_are_asked_about_once_and_pause_the_later_one_once(desk:
     desk.put(summary("sbx-1", *both), summary("sbx-2", *both, began=10))
     assert desk.inform(pauses=True) == {}
     desk.ledger = conductor_decisions.notified(desk.ledger, at(200))
-    (asked,) = desk.taken()
-    notification = json.loads(asked.data)
-    assert (asked.type, notification["kind"]) == ("monitor.notification_published", "coordination")
+    (requested,) = desk.taken()
+    notification = json.loads(requested.data)
+    assert (requested.type, notification["kind"]) == ("monitor.notification_published", "coordination")
     assert notification["cause_id"] in desk.ids()
     assert notification["cause_type"] == "monitor.conflict_found"
     assert conductor_decisions.notified(desk.ledger, at(201)) is desk.ledger

@@ -216,12 +216,12 @@ def requested(work: WorkSession, **constraints: Any) -> ObservedEvent:
 
 def test_edits_of_forbidden_paths_are_found_by_their_events(work: WorkSession) -> None:
     """Also by the former name of a renamed file. Without constraints any path may be written."""
-    asked = requested(work, paths=["migrations"])
-    assert ever_found("constraint", [asked, *work.edit("migrations/1.sql", "a")])
+    request_data = requested(work, paths=["migrations"])
+    assert ever_found("constraint", [request_data, *work.edit("migrations/1.sql", "a")])
     assert ever_found(
-        "constraint", [asked, *work.edit("x.sql", "a", change_type="renamed", previous_path="migrations/1.sql")]
+        "constraint", [request_data, *work.edit("x.sql", "a", change_type="renamed", previous_path="migrations/1.sql")]
     )
-    assert not ever_found("constraint", [asked, *work.edit("models/1.sql", "a"), *work.call("cat migrations/1.sql")])
+    assert not ever_found("constraint", [request_data, *work.edit("models/1.sql", "a"), *work.call("cat migrations/1.sql")])
     assert not ever_found("constraint", work.edit("migrations/1.sql", "a"))
 
 

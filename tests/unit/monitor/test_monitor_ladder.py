@@ -99,7 +99,7 @@ def paused_by_ladder(story: Story) -> SandboxActivity:
     return intervened(story, ignored(story, intervened(story, state), 200))
 
 
-def asked(story: Story, state: SandboxActivity) -> SandboxActivity:
+def request_data(story: Story, state: SandboxActivity) -> SandboxActivity:
     """The sandbox is paused, and the approval requested."""
     assert state.steering is not None
     request = {"approval_id": state.steering.approval, "tool": "continue"}
@@ -243,13 +243,13 @@ def test_pause_is_commanded_and_then_a_user_is_asked(story: Story, after: After)
     assert to_send(state, after(20)) is NextCommand.PAUSE
     state = folded([story.seen("sandbox.paused", 21, runtime="x")], state)
     assert to_send(state, after(21)) is NextCommand.APPROVAL
-    state = asked(story, state)
+    state = request_data(story, state)
     assert (need(state), outcome(state, LADDER), decide(state)) == (None, None, None)
 
 
 def test_granted_pause_continues_and_is_observed_again(story: Story) -> None:
     """Resumed; the pattern is counted anew, and what the agent does then decides the outcome."""
-    state = granted(story, asked(story, paused_by_ladder(story)))
+    state = granted(story, request_data(story, paused_by_ladder(story)))
     assert need(state) is NextCommand.RESUME
     state = folded([story.seen("sandbox.resumed", 6, runtime="x")], state)
     assert (need(state), outcome(state, LADDER)) == (None, None)
@@ -261,7 +261,7 @@ def test_granted_pause_continues_and_is_observed_again(story: Story) -> None:
 
 def test_granted_pause_with_a_reason_also_sends_the_instruction(story: Story) -> None:
     """After the resume, until the relay has accepted it."""
-    state = granted(story, asked(story, paused_by_ladder(story)), reason="use the other database")
+    state = granted(story, request_data(story, paused_by_ladder(story)), reason="use the other database")
     state = folded([story.seen("sandbox.resumed", 6, runtime="x")], state)
     assert state.steering is not None
     assert (need(state), state.steering.instruction) == (NextCommand.INSTRUCTION, "use the other database")
@@ -271,7 +271,7 @@ def test_granted_pause_with_a_reason_also_sends_the_instruction(story: Story) ->
 
 def test_denied_pause_ends_the_sandbox(story: Story) -> None:
     """Its outcome comes with the sandbox's end."""
-    state = asked(story, paused_by_ladder(story))
+    state = request_data(story, paused_by_ladder(story))
     assert state.steering is not None
     state = folded([story.seen("approval.denied", 5, approval_id=state.steering.approval, by="ada")], state)
     assert need(state) is NextCommand.TERMINATION
@@ -291,7 +291,7 @@ def test_denied_pause_ends_the_sandbox(story: Story) -> None:
 )
 def test_approval_without_an_answer_leaves_the_sandbox_paused(story: Story, event: str, fields: Any) -> None:
     """Until a user resumes it, or its time to live ends; that is neither continue nor stop."""
-    state = asked(story, paused_by_ladder(story))
+    state = request_data(story, paused_by_ladder(story))
     assert state.steering is not None
     state = folded([story.seen(event, 5, approval_id=state.steering.approval, **fields)], state)
     assert (need(state), outcome(state, LADDER)) == (None, None)
@@ -300,7 +300,7 @@ def test_approval_without_an_answer_leaves_the_sandbox_paused(story: Story, even
 
 def test_resume_by_a_user_counts_as_the_answer(story: Story) -> None:
     """The open approval is withdrawn."""
-    state = asked(story, paused_by_ladder(story))
+    state = request_data(story, paused_by_ladder(story))
     state = folded([story.seen("sandbox.resumed", 6, runtime="x")], state)
     assert need(state) is NextCommand.WITHDRAWAL
     assert state.steering is not None
@@ -310,7 +310,7 @@ def test_resume_by_a_user_counts_as_the_answer(story: Story) -> None:
 
 def test_approval_of_the_agent_is_no_answer(story: Story) -> None:
     """Only the id that the monitor has chosen counts."""
-    state = asked(story, paused_by_ladder(story))
+    state = request_data(story, paused_by_ladder(story))
     assert need(folded([story.seen("approval.granted", 5, approval_id="pause-of-the-agent")], state)) is None
 
 
@@ -352,7 +352,7 @@ def test_interventions_are_remembered_with_their_outcomes(story: Story) -> None:
         state = ignored(story, intervened(story, state, ALL.with_ladder("nudge", 0)), 1000 * (number + 1))
     assert [one.number for one in state.interventions] == list(range(6, 26))
     assert len(state.interventions) == MAX_INTERVENTIONS
-    paused = asked(story, paused_by_ladder(story))
+    paused = request_data(story, paused_by_ladder(story))
     [restored] = unpack(*pack(Herd(live=[paused]), "a")).live.values()
     assert restored == paused
 

@@ -206,8 +206,8 @@ def test_retry_event_is_attributed_to_the_failed_sandbox(after: After) -> None:
 def test_record_overrides_a_finding(rule: str, state: SandboxState, after: After) -> None:
     """A stopping sandbox is ignored; a pause not yet read holds all rules but the age."""
     finding = Finding(rule, after(0), 1)
-    kept = state in SANDBOX_ENDING or (state is SandboxState.PAUSED and rule != "too_old")
-    assert still_holds(finding, SharedSandboxRecord(state=state, task="task-1"), after(5), ALL) != kept
+    stored = state in SANDBOX_ENDING or (state is SandboxState.PAUSED and rule != "too_old")
+    assert still_holds(finding, SharedSandboxRecord(state=state, task="task-1"), after(5), ALL) != stored
 
 
 @pytest.mark.parametrize(("rule", "holds"), [("dead", True), ("too_old", True), ("finished", False), ("idle", False)])

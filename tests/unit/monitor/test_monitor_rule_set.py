@@ -109,7 +109,7 @@ def test_thresholds_come_from_rules_else_from_their_own_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected_text"),
     [
         (
             "lop.repeats=3",
@@ -131,11 +131,11 @@ def test_thresholds_come_from_rules_else_from_their_own_setting() -> None:
         ("{loop: {repeats: true}}", "loop.repeats has to be an integer"),
     ],
 )
-def test_unknown_rules_and_thresholds_are_refused_with_the_valid_ones(text: str, says: str) -> None:
+def test_unknown_rules_and_thresholds_are_refused_with_the_valid_ones(text: str, expected_text: str) -> None:
     """So are values outside the bounds, and rules that can't be off."""
     with pytest.raises(ContractError) as refused:
         thresholds_of({"SANDHERD_RULES": text})
-    assert says in refused.value.problem.message
+    assert expected_text in refused.value.problem.message
 
 
 def looping(story: Story) -> Herd:

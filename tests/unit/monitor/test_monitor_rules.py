@@ -84,19 +84,19 @@ def test_open_call_is_activity_until_it_is_stuck(
 
 def test_open_model_call_is_activity_until_it_is_stuck(story: Story, rules: RuleSet, after: After) -> None:
     """A long model call is not idle, and one without an end is stuck; an ended one is dropped."""
-    asked = [story.seen("agent.turn_started"), story.seen("agent.model_call_started", 1)]
-    assert found(folded([*asked, alive_at(story, 900)]), after(900), rules) is None
-    assert found(folded([*asked, alive_at(story, 901)]), after(901), rules) == "stuck"
-    answered = [*asked, story.seen("agent.model_call_completed", 500), alive_at(story, 1099)]
+    requested = [story.seen("agent.turn_started"), story.seen("agent.model_call_started", 1)]
+    assert found(folded([*requested, alive_at(story, 900)]), after(900), rules) is None
+    assert found(folded([*requested, alive_at(story, 901)]), after(901), rules) == "stuck"
+    answered = [*requested, story.seen("agent.model_call_completed", 500), alive_at(story, 1099)]
     assert found(folded(answered), after(1099), rules) is None
 
 
 @pytest.mark.parametrize("answer", ["approval.granted", "approval.expired"])
 def test_sandbox_waiting_for_an_approval_is_not_stuck(story: Story, rules: RuleSet, after: After, answer: str) -> None:
     """The wait may be of any length; the limit is counted anew from the decision."""
-    asked = [story.seen("agent.tool_use"), story.seen("agent.approval_requested", 1)]
-    assert found(folded([*asked, alive_at(story, 3600)]), after(3600), rules) is None
-    answered = [*asked, story.seen(answer, 3600)]
+    requested = [story.seen("agent.tool_use"), story.seen("agent.approval_requested", 1)]
+    assert found(folded([*requested, alive_at(story, 3600)]), after(3600), rules) is None
+    answered = [*requested, story.seen(answer, 3600)]
     assert found(folded([*answered, alive_at(story, 4499)]), after(4499), rules) is None
     assert found(folded([*answered, alive_at(story, 4500)]), after(4500), rules) == "stuck"
 

@@ -233,8 +233,8 @@ def test_dns_destination_is_configurable() -> None:
     local, pods = names["to"]
     assert local == {"ipBlock": {"cidr": "169.254.20.10/32"}}
     assert pods["podSelector"] == {"matchLabels": {"dns.operator.openshift.io/daemonset-dns": "default"}}
-    asked = {(one["protocol"], one["port"]) for one in names["ports"]}
-    assert asked == {(protocol, port) for protocol in ("UDP", "TCP") for port in (53, 5353)}
+    requested = {(one["protocol"], one["port"]) for one in names["ports"]}
+    assert requested == {(protocol, port) for protocol in ("UDP", "TCP") for port in (53, 5353)}
 
 
 @pytest.mark.parametrize("wrong", ["models@0", "models@65536", "models/app@80", "10.0.0.1/8@80", "10.0.0.0/8@http"])

@@ -71,7 +71,7 @@ class Life(RuleBasedStateMachine):
         self.frozen = False
         self.sandbox: SandboxRecord | None = None
         self.seen: ObservedSandbox | None = None
-        self.kept: ObservedSandbox | None = None
+        self.quarantined: ObservedSandbox | None = None
         self.published: dict[str, list[dict[str, object]]] = {}
         self.moves: list[tuple[Any, Any]] = []
         self.settled = True
@@ -107,7 +107,7 @@ class Life(RuleBasedStateMachine):
             self.check(self.sandbox)
         expires_at = self.now + timedelta(seconds=self.ttl)
         self.sandbox = of_sandbox.requested(self.task, sandbox_name(self.task), self.now, expires_at=expires_at)
-        self.kept, self.frozen = None, False
+        self.quarantined, self.frozen = None, False
         return True
 
     @rule()
@@ -159,21 +159,21 @@ class Life(RuleBasedStateMachine):
     def pause_or_resume(self, wanted: bool) -> None:
         """A user requests it; where it can't be had, nothing changes."""
         assert self.sandbox
-        asked = (
+        request_data = (
             command_decisions.paused_by(self.sandbox, "", can_pause=True)
             if wanted
             else command_decisions.resumed_by(self.sandbox)
         )
-        if not isinstance(asked, Refusal):
-            self.move_sandbox(asked)
+        if not isinstance(request_data, Refusal):
+            self.move_sandbox(request_data)
 
     @precondition(lambda self: self.sandbox is not None)
     @rule(seconds=st.sampled_from([1, 500]))
     def extend(self, seconds: int) -> None:
         assert self.sandbox
-        asked = command_decisions.extended_by(self.sandbox, seconds, self.now, max_ttl=50_000)
-        if not isinstance(asked, Refusal):
-            self.move_sandbox(asked)
+        request_data = command_decisions.extended_by(self.sandbox, seconds, self.now, max_ttl=50_000)
+        if not isinstance(request_data, Refusal):
+            self.move_sandbox(request_data)
 
     @precondition(lambda self: self.seen is not None and not self.frozen)
     @rule(
@@ -185,7 +185,7 @@ class Life(RuleBasedStateMachine):
             ]
         )
     )
-    def agent_says(self, data: EventData) -> None:
+    def agent_publishes(self, data: EventData) -> None:
         """In any order and as often as it likes: events are delivered again, and late."""
         assert self.sandbox
         event = wrap(
@@ -211,7 +211,7 @@ class Life(RuleBasedStateMachine):
 
     @precondition(lambda self: self.seen is not None and self.seen.alive and self.sandbox is not None)
     @rule(frozen=st.booleans())
-    def asked_before(self, frozen: bool) -> None:
+    def requested_before(self, frozen: bool) -> None:
         """An earlier request to its runtime takes effect only now."""
         if self.sandbox and self.sandbox.state in {"running", "paused"}:
             self.frozen = frozen
@@ -221,13 +221,13 @@ class Life(RuleBasedStateMachine):
     def host_loses_it(self) -> None:
         self.seen = None
 
-    @precondition(lambda self: self.kept is not None)
+    @precondition(lambda self: self.quarantined is not None)
     @rule()
     def put_back(self) -> None:
         """What was quarantined is tried again."""
         assert self.sandbox
         self.sandbox = of_sandbox.one_more_recovery(self.sandbox)
-        self.seen, self.kept = self.kept, None
+        self.seen, self.quarantined = self.quarantined, None
 
     # --- how steps change the world ------------------------------------------------------------------------------
 
@@ -258,7 +258,7 @@ class Life(RuleBasedStateMachine):
             case Stop() if self.seen and self.seen.alive:
                 self.seen = ObservedSandbox(sandbox.runtime_unit, alive=False, runs=runs, end=RunEnd(137))
             case Clear(keep=keep):
-                self.seen, self.kept = None, self.seen if keep else None
+                self.seen, self.quarantined = None, self.seen if keep else None
             case _:
                 pass
 
@@ -325,7 +325,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def nothing_unsaid_is_thrown_away(self) -> None:
         if getattr(self, "sandbox", None) and self.sandbox and not self.sandbox.unsaid:
-            assert self.kept is None
+            assert self.quarantined is None
 
     def teardown(self) -> None:
         """Left alone with a spawner that lives, everything ends, and all that was published is complete."""

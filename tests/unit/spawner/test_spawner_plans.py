@@ -38,9 +38,9 @@ class NoMint:
 
 
 def planned(settings: Settings = SETTINGS, **spec: object) -> tuple[SandboxPlan, SandboxRecord]:
-    asked = TaskSpec(text="do it", harness=CommandHarness(argv=["true"]), **spec)  # type: ignore[arg-type]  # by name
+    requested = TaskSpec(text="do it", harness=CommandHarness(argv=["true"]), **spec)  # type: ignore[arg-type]  # by name
     record = SandboxRecord(
-        project="p1", traceparent=f"00-{'a' * 32}-{'b' * 16}-01", sandbox="sbx-1", runtime="docker", spec=asked,
+        project="p1", traceparent=f"00-{'a' * 32}-{'b' * 16}-01", sandbox="sbx-1", runtime="docker", spec=requested,
         limits=SandboxLimits(), requested_at=NOW, expires_at=NOW + timedelta(hours=1),
     )  # fmt: skip
     return SandboxPlans.of(settings, OWN, "seed").make(StoredRecord(record, 1), None, NoMint(), NOW), record

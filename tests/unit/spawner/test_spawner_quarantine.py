@@ -79,9 +79,9 @@ async def test_needlessly_quarantined_sandbox_is_removed(state: SandboxState, un
     """Each pass removes it; a quarantined one is retried and never removed, and an unknown one is ignored."""
     one = record(state, unsaid=unsaid)
     all_of_it: Any = Records(one)
-    kept = Quarantine(all_of_it, all_of_it)
+    stored = Quarantine(all_of_it, all_of_it)
     for _ in range(2):
-        await kept.reconcile({one.runtime_unit: all_of_it, "sbx-stranger": all_of_it}, NOW)
+        await stored.reconcile({one.runtime_unit: all_of_it, "sbx-stranger": all_of_it}, NOW)
     assert all_of_it.done.count(("remove", one.runtime_unit)) == (2 if in_vain else 0)
     assert all_of_it.done.count(("unquarantine", one.runtime_unit)) == (1 if unsaid else 0)
     assert not any(unit == "sbx-stranger" for _, unit in all_of_it.done)
@@ -92,10 +92,10 @@ async def test_failed_removal_does_not_prevent_others() -> None:
     two = [record(SandboxState.FAILED, unsaid=False, name=name) for name in ("sbx-1", "sbx-2")]
     all_of_it: Any = Records(*two)
     all_of_it.stubborn.add(two[0].runtime_unit)
-    kept = Quarantine(all_of_it, all_of_it)
-    await kept.reconcile({one.runtime_unit: all_of_it for one in two}, NOW)
+    stored = Quarantine(all_of_it, all_of_it)
+    await stored.reconcile({one.runtime_unit: all_of_it for one in two}, NOW)
     all_of_it.stubborn.clear()
-    await kept.reconcile({one.runtime_unit: all_of_it for one in two}, NOW)
+    await stored.reconcile({one.runtime_unit: all_of_it for one in two}, NOW)
     assert all_of_it.done == [
         ("remove", two[1].runtime_unit),
         ("remove", two[0].runtime_unit),

@@ -151,7 +151,7 @@ def test_overdue_tasks_are_listed_until_they_end() -> None:
 # --- cost ------------------------------------------------------------------------------------------------------------
 
 
-def asked_at_every_tick(queue: TaskQueue) -> None:
+def requests_of_a_tick(queue: TaskQueue) -> None:
     """Beside whose turn it is."""
     queue.unstartable()
     queue.overdue(BEGIN)
@@ -178,7 +178,7 @@ def calls_of_decisions(waiting: int) -> int:
         begun = queue.next(BEGIN)
         assert begun is not None
         begin(queue, begun)
-        asked_at_every_tick(queue)
+        requests_of_a_tick(queue)
         queue.remove_sandbox(key_of(sandbox(begun)))
         notify(queue, begun.model_copy(update={"task": f"n{number}"}))
         sys.setprofile(None)
@@ -196,7 +196,7 @@ def test_removed_tasks_leave_no_memory() -> None:
     for number in range(5000):
         notify(queue, task(f"t{number}"))
         queue.remove_task(f"p1.t{number}")
-    kept = sum(len(line) for line in queue._ready._lines.values())
-    assert kept < 2000
+    stored = sum(len(line) for line in queue._ready._lines.values())
+    assert stored < 2000
     assert len(queue._ready._ages) < 2000
     assert len(queue) == 1

@@ -42,7 +42,7 @@ class Histories(RuleBasedStateMachine):
         self.plain = Plain(allowed)
         self.queue = TaskQueue(allowed, AGE)
 
-    def tell(self, *views: TaskFacts | SandboxView) -> None:
+    def notify_queue(self, *views: TaskFacts | SandboxView) -> None:
         for view in views:
             known: dict[str, Any] = self.plain.tasks if isinstance(view, TaskFacts) else self.plain.sandboxes
             known[key_of(view)] = view
@@ -66,7 +66,7 @@ class Histories(RuleBasedStateMachine):
         self.number += 1
         others = [view.task for view in self.plain.tasks.values() if view.project == project]
         depends_on = data.draw(st.lists(st.sampled_from(others), max_size=2, unique=True)) if others else []
-        self.tell(
+        self.notify_queue(
             task(f"t{self.number}", ago - self.now, project=project, runtime=runtime, priority=priority,
                  deadline=after(deadline) if deadline is not None else None, depends_on=depends_on)
         )  # fmt: skip
@@ -77,34 +77,34 @@ class Histories(RuleBasedStateMachine):
         if view is not None:
             begun = self.plain.begun(after(self.now))
             assert begun or self.plain.has_room(view)
-            self.tell(sandbox(view, SandboxState.REQUESTED))
-            self.tell(view.model_copy(update={"state": TaskState.ASSIGNED}))
+            self.notify_queue(sandbox(view, SandboxState.REQUESTED))
+            self.notify_queue(view.model_copy(update={"state": TaskState.ASSIGNED}))
 
     @rule()
     def begin_and_die(self) -> None:
         """The first of the scheduler's writes alone."""
         view = self.queue.next(after(self.now))
         if view is not None:
-            self.tell(sandbox(view, SandboxState.REQUESTED))
+            self.notify_queue(sandbox(view, SandboxState.REQUESTED))
 
     @rule(data=st.data(), end=st.sampled_from([TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED]))
     def end_task(self, data: st.DataObject, end: TaskState) -> None:
         view = self.some(data, TaskState.ASSIGNED, TaskState.PENDING)
         if view is not None:
-            self.tell(view.model_copy(update={"state": end}))
+            self.notify_queue(view.model_copy(update={"state": end}))
 
     @rule(data=st.data(), rest=st.integers(0, 50))
     def try_again(self, data: st.DataObject, rest: int) -> None:
         view = self.some(data, TaskState.ASSIGNED, TaskState.FAILED)
         if view is not None:
             changed = {"state": TaskState.PENDING, "attempt": view.attempt + 1, "not_before": after(self.now + rest)}
-            self.tell(view.model_copy(update=changed))
+            self.notify_queue(view.model_copy(update=changed))
 
     @rule(data=st.data())
     def end_sandbox(self, data: st.DataObject) -> None:
         live = self.plain.live()
         if live:
-            self.tell(data.draw(st.sampled_from(live)).model_copy(update={"state": SandboxState.TERMINATED}))
+            self.notify_queue(data.draw(st.sampled_from(live)).model_copy(update={"state": SandboxState.TERMINATED}))
 
     @rule(data=st.data())
     def purge(self, data: st.DataObject) -> None:
@@ -115,7 +115,7 @@ class Histories(RuleBasedStateMachine):
 
     @precondition(lambda self: bool(self.plain.tasks))
     @rule(data=st.data())
-    def say_again(self, data: st.DataObject) -> None:
+    def repeat_notification(self, data: st.DataObject) -> None:
         """A restarted watch reports every record again."""
         notify(self.queue, data.draw(st.sampled_from(list(self.plain.tasks.values()))))
 

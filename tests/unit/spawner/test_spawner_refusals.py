@@ -89,7 +89,7 @@ def test_omitted_fields_default_to_profile_then_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("project", "submitted", "field", "says"),
+    ("project", "submitted", "field", "expected_text"),
     [
         ("p1", submit(runtime="docker"), "spec.runtime", "there is: cluster, other, process"),
         ("p1", submit(profile="big"), "spec.profile", "there is: bound, filled, odd, small"),
@@ -110,13 +110,13 @@ def test_omitted_fields_default_to_profile_then_settings() -> None:
     ],
 )
 def test_unavailable_option_is_refused_with_the_available_ones(
-    project: str, submitted: SubmitTask, field: str, says: str
+    project: str, submitted: SubmitTask, field: str, expected_text: str
 ) -> None:
     """The refusal names the field."""
     refused = terms_of(project, submitted, MENU)
     assert isinstance(refused, Refusal)
     assert refused.field == field
-    assert says in refused.reason
+    assert expected_text in refused.reason
 
 
 def test_refusal_without_an_alternative_names_what_is_missing() -> None:

@@ -51,12 +51,12 @@ def test_stat_line_is_read_with_any_program_name() -> None:
 
 def test_memory_is_limited_by_group_or_by_process() -> None:
     """Never by both: the group's kill is visible, the process's own limit is not."""
-    asked = SandboxLimits(memory_mb=128, open_files=4096, processes=33)
-    grouped = kernel_limits.for_processes(asked, hard_files=1000, memory_group=True, count_processes=False)
+    requested = SandboxLimits(memory_mb=128, open_files=4096, processes=33)
+    grouped = kernel_limits.for_processes(requested, hard_files=1000, memory_group=True, count_processes=False)
     assert (grouped.data_kib, grouped.open_files, grouped.processes) == (None, 1000, None)
-    alone = kernel_limits.for_processes(asked, hard_files=10_000, memory_group=False, count_processes=True)
+    alone = kernel_limits.for_processes(requested, hard_files=10_000, memory_group=False, count_processes=True)
     assert (alone.data_kib, alone.open_files, alone.processes) == (128 * 1024, 4096, 33)
-    assert kernel_limits.for_group(asked) == kernel_limits.GroupLimits(memory_bytes=128 * 1024 * 1024, processes=33)
+    assert kernel_limits.for_group(requested) == kernel_limits.GroupLimits(memory_bytes=128 * 1024 * 1024, processes=33)
 
 
 def host(**changes: object) -> bubblewrap.HostFiles:
@@ -237,9 +237,9 @@ def test_quarantined_directory_contains_no_secret(tmp_path: Path) -> None:
     (place.folder / "run" / "task.json.0123456789abcdef").write_text("hunter2")
     (place.state / "spool").mkdir()
     place.state.chmod(0)
-    kept = layout.quarantine("sbx-1")
-    assert sorted(entry.name for entry in (kept / "state").iterdir()) == ["spool"]
-    assert not list((kept / "run").iterdir())
+    stored = layout.quarantine("sbx-1")
+    assert sorted(entry.name for entry in (stored / "state").iterdir()) == ["spool"]
+    assert not list((stored / "run").iterdir())
     assert (tmp_path / "precious").exists()
     layout.unquarantine("sbx-1")
     assert (place.state / "spool").is_dir()

@@ -187,7 +187,7 @@ def test_names_of_tasks_are_safe_and_distinct() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cron", "zone", "says"),
+    ("cron", "zone", "expected_text"),
     [
         ("61 * * * *", "UTC", "cron '61 * * * *' is invalid: '61' is no minute, which is 0 to 59"),
         (
@@ -206,11 +206,11 @@ def test_names_of_tasks_are_safe_and_distinct() -> None:
         ("0 3 * * *", "Europe", "there is no time zone"),
     ],
 )
-def test_invalid_times_are_refused(cron: str, zone: str, says: str) -> None:
+def test_invalid_times_are_refused(cron: str, zone: str, expected_text: str) -> None:
     """With the field and the reason."""
     refused = cron_refusal(cron, zone, BEGIN)
     assert refused is not None
-    assert says in refused.reason
+    assert expected_text in refused.reason
     assert refused.field in {"schedule.cron", "schedule.time_zone"}
 
 

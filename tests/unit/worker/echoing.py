@@ -25,12 +25,12 @@ class Worker:
     """What a driver's harness asks of its worker."""
 
     def __init__(self) -> None:
-        self.kept: list[tuple[str, str]] = []
+        self.recorded: list[tuple[str, str]] = []
         self.turns: list[tuple[int, bool]] = []
 
     async def keep(self, path: Path, session: str) -> None:
-        if (what := (path.read_text(), session)) not in self.kept[-1:]:
-            self.kept.append(what)
+        if (what := (path.read_text(), session)) not in self.recorded[-1:]:
+            self.recorded.append(what)
 
     async def turned(self, turn: int, working: bool) -> None:
         self.turns.append((turn, working))

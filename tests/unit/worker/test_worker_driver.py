@@ -79,8 +79,8 @@ async def test_approval_is_decided_by_policy_or_user(make: Make, listener: Any, 
     harness = make("use A", "use B", "use C", approvals=Approvals(tools={"B": "deny", "C": "ask"}))
     await harness.start()
     await eventually(lambda: "approval_requested" in listener.types(), "it is asked for")
-    asked = next(event for event in listener.events if event.type == "agent.approval_requested")
-    content = json.dumps({"approval_id": asked.approval_id, "granted": True, "reason": "ok"})
+    requested = next(event for event in listener.events if event.type == "agent.approval_requested")
+    content = json.dumps({"approval_id": requested.approval_id, "granted": True, "reason": "ok"})
     await harness.inject(message(content, "approval"))
     await harness.wait_done()
     assert published(listener) == ["A granted None", "B denied the task does not allow this tool", "C granted ok"]
@@ -92,11 +92,11 @@ async def test_approval_is_withdrawn_by_interrupt_without_idle_turn(make: Make, 
     harness = make("use Bash", f"raw {next_turn}", "say on", approvals=Approvals(otherwise="ask"))
     await harness.start()
     await eventually(lambda: "approval_requested" in listener.types(), "it is asked for")
-    (asked,) = (event for event in listener.events if event.type == "agent.approval_requested")
+    (requested,) = (event for event in listener.events if event.type == "agent.approval_requested")
     await harness.interrupt()
     await eventually(lambda: {"approval_withdrawn", "turn_completed"} <= set(listener.types()), "the turn is over")
     assert listener.types().index("approval_withdrawn") < listener.types().index("turn_completed")
-    content = json.dumps({"approval_id": asked.approval_id, "granted": True, "reason": "ok"})
+    content = json.dumps({"approval_id": requested.approval_id, "granted": True, "reason": "ok"})
     with pytest.raises(MessageRefusedError, match="this approval is no longer pending"):
         await harness.inject(message(content, "approval"))
 

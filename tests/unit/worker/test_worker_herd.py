@@ -34,10 +34,10 @@ class Spawner:
 
     def __init__(self) -> None:
         self.there = True
-        self.asked: list[tuple[str, str | None]] = []
+        self.requested: list[tuple[str, str | None]] = []
 
     async def ask(self, question: ListPeers, project: str, *, sandbox: str, timeout: float) -> PeerList:
-        self.asked.append((project, sandbox))
+        self.requested.append((project, sandbox))
         if not self.there:
             raise RequestTimeoutError("no reply")
         return PeerList(peers=[PEER] if question.sandbox in {None, PEER.sandbox} else [])
@@ -76,11 +76,11 @@ class Server:
         return content["text"], answer["result"]["isError"]
 
 
-async def nobody(question: str, granted: bool, reason: str | None, by_user: bool) -> None:
+async def no_one(question: str, granted: bool, reason: str | None, by_user: bool) -> None:
     raise AssertionError("no driver asks here")
 
 
-async def desk_of_nobody(question: str) -> tuple[bool, str | None]:
+async def gate_without_user(question: str) -> tuple[bool, str | None]:
     raise AssertionError("no user is asked here")
 
 
@@ -91,7 +91,7 @@ def spawner() -> Spawner:
 
 @pytest.fixture
 async def desk(listener: Any) -> AsyncIterator[ApprovalGate]:
-    desk = ApprovalGate(Approvals(otherwise="deny", timeout_seconds=600), listener.publish, nobody)
+    desk = ApprovalGate(Approvals(otherwise="deny", timeout_seconds=600), listener.publish, no_one)
     yield desk
     await desk.close()
 
@@ -206,7 +206,7 @@ async def test_message_that_cannot_be_published_is_refused(
         await listener.publish(AgentError(error=f"a {data.type} could not be published", phase="emit"))
         return False
 
-    agent = ToolUser(mute, desk_of_nobody, lambda: 1)
+    agent = ToolUser(mute, gate_without_user, lambda: 1)
     with pytest.raises(CallRefusedError, match="nothing was sent"):
         await HerdTools(assignment(tmp_path), line).use(agent, "send_message", {"recipient": "sbx-2", "content": "hm"})
     assert listener.types() == ["error"]
@@ -227,7 +227,7 @@ async def test_peers_are_those_of_the_own_project(server: Server, spawner: Spawn
     text, failed = await server.call_result("list_peers", project="p2", sandbox="sbx-7")
     assert PeerList.model_validate_json(text) == PeerList(peers=[PEER])
     assert not failed
-    assert spawner.asked == [("p1", "sbx-1")]
+    assert spawner.requested == [("p1", "sbx-1")]
 
 
 @pytest.mark.parametrize(
@@ -240,8 +240,8 @@ async def test_question_to_a_user_is_answered(
     """The question is an approval whatever the policy; other calls are processed meanwhile."""
     name = server.call("ask_human", question="tabs or spaces?")
     await eventually(lambda: listener.events, "it is asked")
-    (asked,) = listener.events
-    assert (asked.type, asked.tool, asked.reason, asked.timeout_seconds, asked.turn) == (
+    (requested,) = listener.events
+    assert (requested.type, requested.tool, requested.reason, requested.timeout_seconds, requested.turn) == (
         "agent.approval_requested",
         "ask_human",
         "tabs or spaces?",
@@ -249,14 +249,14 @@ async def test_question_to_a_user_is_answered(
         3,
     )
     assert not (await server.call_result("list_peers"))[1]
-    await desk.answer(answer(asked.approval_id, granted=granted, reason=reason))
+    await desk.answer(answer(requested.approval_id, granted=granted, reason=reason))
     found = await server.answer()
     assert (found["id"], found["result"]["content"][0]["text"]) == (name, call_result)
 
 
 async def test_unanswered_question_times_out(server: Server, listener: Any) -> None:
     """The agent receives the reason."""
-    desk = ApprovalGate(Approvals(timeout_seconds=1), listener.publish, nobody)
+    desk = ApprovalGate(Approvals(timeout_seconds=1), listener.publish, no_one)
     assert await desk.request_answer("is anybody there?", 1) == (False, "not answered within 1 s")
 
 
@@ -298,8 +298,8 @@ async def test_request_without_the_token_is_refused(herd: McpConfig, listener: A
 def test_mcp_server_gets_the_secrets_it_names() -> None:
     """The values are those of the task's variables, and no other is passed on."""
     server = McpServer(command="tickets", args=["-v"], env={"URL": "u"}, secret_env=frozenset({"TOKEN"}))
-    asked = ClaudeHarness(kind="claude", mcp_servers={"tickets": server})
-    assert added(asked, {"TOKEN": "t0ken", "OTHER": "x"}) == {
+    requested = ClaudeHarness(kind="claude", mcp_servers={"tickets": server})
+    assert added(requested, {"TOKEN": "t0ken", "OTHER": "x"}) == {
         "tickets": {"command": "tickets", "args": ["-v"], "env": {"URL": "u", "TOKEN": "t0ken"}}
     }
 

@@ -49,8 +49,8 @@ def test_encoded_secret_is_redacted(write: Callable[[str], str], secret: str) ->
     assert left.startswith("before:")
     assert left.endswith("#behind,asever")
     allowed = _AROUND if len(text) > len(secret) + 2 else 0
-    kept = len(left) - len("before:#behind,asever")
-    assert kept <= allowed or _only_offsets(left), cleaned
+    stored = len(left) - len("before:#behind,asever")
+    assert stored <= allowed or _only_offsets(left), cleaned
 
 
 def _only_offsets(left: str) -> bool:

@@ -91,10 +91,10 @@ class Echo:
             self._keep(f"turn {self._turn}")
             if not self._reported and self._turns.empty():
                 self._reported = True
-                self._tell_result()
+                self._report_result()
             self._wire.report_turn(self._turn, "idle")
 
-    def _tell_result(self) -> None:
+    def _report_result(self) -> None:
         failed = self._failure is not None
         self._wire.report_result(
             error_type="internal" if failed else None,

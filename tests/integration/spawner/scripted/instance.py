@@ -156,9 +156,9 @@ class Instance:
         await self._spawner.sweeper.sweep(SETTINGS.keep_ended)
         await self._spawner.filler.fill(_PATIENCE)
 
-    async def grant(self, asked: IncomingRequest[GetCredential]) -> CredentialGrant:
+    async def grant(self, requested: IncomingRequest[GetCredential]) -> CredentialGrant:
         """Answer a worker."""
-        return cast("CredentialGrant", await self.parts.answers[GetCredential](asked))
+        return cast("CredentialGrant", await self.parts.answers[GetCredential](requested))
 
     async def prune(self) -> None:
         """Answer an operator who wants all orphans removed, now."""

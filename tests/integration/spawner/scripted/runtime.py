@@ -104,7 +104,7 @@ class Provider:
     def __init__(self, name: str, drain: Callable[[Box], None], now: Callable[[], float]) -> None:
         self.name = name
         self.boxes: dict[str, Box] = {}
-        self.kept: dict[str, Box] = {}
+        self.quarantined: dict[str, Box] = {}
         self.faults: dict[str, Fault] = {}
         """What goes wrong with the next request of each kind."""
         self.late: list[Callable[[], None]] = []
@@ -171,11 +171,11 @@ class Provider:
         box = self.boxes.pop(unit, None)
         if box is not None:
             box.finish(box.end.code if box.end else _KILLED)
-            self.kept[unit] = box
+            self.quarantined[unit] = box
 
     def take_back(self, unit: str) -> None:
-        if unit in self.kept:
-            self.boxes[unit] = self.kept.pop(unit)
+        if unit in self.quarantined:
+            self.boxes[unit] = self.quarantined.pop(unit)
 
     def pause(self, unit: str, *, paused: bool) -> None:
         box = self.boxes.get(unit)
@@ -195,7 +195,7 @@ class ScriptedRuntime:
         self._provider = provider
         self._gate = gate
 
-    def on_exit(self, tell: Callable[[str], None]) -> None:
+    def on_exit(self, notify: Callable[[str], None]) -> None:
         """A history says itself when a spawner learns of an exit: by its sweep."""
 
     async def prepare(self, plan: WarmPlan) -> None:
@@ -239,7 +239,7 @@ class ScriptedRuntime:
         await self._ask("keep", lambda: self._provider.keep(unit))
 
     async def list_quarantined(self) -> list[str]:
-        return list(self._provider.kept)
+        return list(self._provider.quarantined)
 
     async def unquarantine(self, unit: str) -> None:
         await self._ask("take_back", lambda: self._provider.take_back(unit))

@@ -41,12 +41,12 @@ class Workers:
         plan, run = box.plan, box.runs
         if plan is None or not box.alive or box.paused or box.doing not in {Doing.JOINING, Doing.RECOVERING}:
             return
-        asked: IncomingRequest[Any] = IncomingRequest(
+        requested: IncomingRequest[Any] = IncomingRequest(
             GetCredential(public_key=Key.new(KeyKind.USER).public, fence=plan.fence),
             {"project": plan.project, "sandbox": plan.sandbox},
         )
         try:
-            grant = await spawner.grant(asked)
+            grant = await spawner.grant(requested)
         except ContractError:
             self._answered(box, run, may_start=None)
         else:
@@ -73,12 +73,12 @@ class Workers:
             task_description_length=1,
         )  # fmt: skip
         box.spool.append(self._event(box, started))
-        self.say(box)
+        self.publish_next(box)
 
     def _recover(self, box: Box) -> None:
         if box.plan and box.plan.task and not box.ended_published:
             self._end(box, AgentFailed(error="its worker was lost", error_type="worker_lost"))
-        self.say(box)
+        self.publish_next(box)
         box.finish(_DRAINED)
 
     def agent_ends(self, box: Box, outcome: EventData, *, published: bool) -> None:
@@ -88,7 +88,7 @@ class Workers:
         self._end(box, outcome)
         box.doing = Doing.PUBLISHED_END
         if published:
-            self.say(box)
+            self.publish_next(box)
 
     def stop(self, box: Box) -> None:
         """Asked to end: its agent is ended, and all is published."""
@@ -96,9 +96,9 @@ class Workers:
             self._end(box, AgentFailed(error="it was stopped", error_type="stopped"))
             box.doing = Doing.PUBLISHED_END
         box.spool.append(self._event(box, AgentShutdown(reason="stopped", timestamp=self.world.now())))
-        self.say(box)
+        self.publish_next(box)
 
-    def say(self, box: Box) -> None:
+    def publish_next(self, box: Box) -> None:
         """Give the broker what is in the spool."""
         self.world.received.extend(box.spool)
         self.world.waiting_events.extend(box.spool)

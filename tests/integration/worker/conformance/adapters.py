@@ -156,9 +156,9 @@ class Acp(Program):
         return {"kind": "acp", "argv": [str(interpreter("acp")), str(SCRIPTED_ACP), "forks"]}
 
     def variables(self) -> dict[str, str]:
-        kept = self.sandbox.log.parent / "sessions"  # where every sandbox of the test finds it
-        kept.mkdir(exist_ok=True)
-        return {"SCRIPTED_SESSIONS": str(kept)}
+        stored = self.sandbox.log.parent / "sessions"  # where every sandbox of the test finds it
+        stored.mkdir(exist_ok=True)
+        return {"SCRIPTED_SESSIONS": str(stored)}
 
     def lines(self, act: Act) -> list[str]:
         self._calls += 1
@@ -195,12 +195,12 @@ class Modelled(Adapter):
         """A step of the script that is made again and again until the model is shown this."""
         script = self.model._common
 
-        def step(asked: Any) -> Any:
-            if text not in asked.words:
+        def step(requested: Any) -> Any:
+            if text not in requested.words:
                 script.insert(0, step)
                 return meanwhile()
             following = script.pop(0)
-            return following(asked) if callable(following) else following
+            return following(requested) if callable(following) else following
 
         return step
 
@@ -232,7 +232,7 @@ class Claude(Modelled):
             case Receive(text):
                 return self.until_received(text, lambda: claudes.calls("Bash", command="sleep 0.1"))
             case Say(text):
-                return claudes.says(text)
+                return claudes.writes(text)
             case Recall():
                 return None
 
@@ -250,8 +250,8 @@ class OpenHands(Modelled):
 
     def variables(self) -> dict[str, str]:
         prices = {"LLM_INPUT_COST_PER_TOKEN": "0.000002", "LLM_OUTPUT_COST_PER_TOKEN": "0.00001"}
-        asked = {"LLM_MODEL": "openai/scripted", "LLM_API_KEY": "sk-scripted", "LLM_NUM_RETRIES": "0"}
-        return {"LLM_BASE_URL": self.model.url, **asked, **prices}
+        requested = {"LLM_MODEL": "openai/scripted", "LLM_API_KEY": "sk-scripted", "LLM_NUM_RETRIES": "0"}
+        return {"LLM_BASE_URL": self.model.url, **requested, **prices}
 
     def step(self, act: Act) -> Any:
         match act:
@@ -263,7 +263,7 @@ class OpenHands(Modelled):
             case Receive(text):
                 return self.until_received(text, lambda: gpts.calls("terminal", command="sleep 0.1"))
             case Say(text):
-                return gpts.says(text)
+                return gpts.writes(text)
             case Recall():
                 return None
 
