@@ -107,7 +107,7 @@ def step(*acts: Act, text: str = "", thinking: str = "", **more: Any) -> Step:
     return Step(acts, text, thinking, **more)
 
 
-def say(text: str, **more: Any) -> Step:
+def agent_text(text: str, **more: Any) -> Step:
     """A response without a call, which ends a turn."""
     return Step((), text, **more)
 

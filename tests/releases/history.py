@@ -63,8 +63,8 @@ async def answers(database: Database, project: str, sandbox: str) -> dict[str, A
     )
     found = {}
     async with database.reading() as connection:
-        for asked, answer in questions:
-            found[asked.type] = (await answer(connection, asked, project, ROOM)).model_dump(mode="json")
+        for request, answer in questions:
+            found[request.type] = (await answer(connection, request, project, ROOM)).model_dump(mode="json")
     return found
 
 

@@ -32,15 +32,15 @@ DELIVERED: Final[dict[str, type[BaseModel]]] = {"inbox_message": InboxMessage, "
 
 
 def event(name: str, document: bytes) -> None:
-    said = json.loads(document)
-    read_event(event_subject(said["project"], said["subject"], name), document)
+    fields = json.loads(document)
+    read_event(event_subject(fields["project"], fields["subject"], name), document)
 
 
 def live(name: str, document: bytes) -> None:
-    said = json.loads(document)
-    shown = from_live(event_subject(said["project"], said["subject"], name), document)
+    fields = json.loads(document)
+    shown = from_live(event_subject(fields["project"], fields["subject"], name), document)
     assert shown is not None
-    assert (shown.type, shown.sequence) == (name, said["sequence"])
+    assert (shown.type, shown.sequence) == (name, fields["sequence"])
 
 
 def reply(name: str, document: bytes) -> None:

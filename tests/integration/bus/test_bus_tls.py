@@ -198,7 +198,7 @@ async def plain(files: Path, tmp_path: Path) -> AsyncIterator[Server]:
 
 
 @pytest.mark.parametrize("required_by", ["scheme", "one scheme of two", CA])
-async def test_nothing_is_sent_in_plain_text_where_tls_was_asked_for(
+async def test_nothing_is_sent_in_plain_text_where_tls_is_required(
     plain: Server, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, required_by: str
 ) -> None:
     """By the scheme of any URL, or by a file: a server without TLS is refused, with the reason."""

@@ -241,7 +241,7 @@ PROGRESS: Final[tuple[tuple[dict[str, Any], str], ...]] = (
 """What differs of a branch, and what is shown."""
 
 
-async def test_show_tells_what_prevents_progress(branches: StoredBranches, sandherd: Sandherd) -> None:
+async def test_show_states_what_prevents_progress(branches: StoredBranches, sandherd: Sandherd) -> None:
     """And the command that continues."""
     for fields, expected in PROGRESS:
         branches.views = [a_branch(**fields)]

@@ -147,7 +147,7 @@ def mounted(pod: Json) -> dict[str, str]:
     return {secret: places[name] for name, secret in secrets.items()}
 
 
-def test_what_is_asked_for_besides_is_made() -> None:
+def test_further_requested_objects_are_made() -> None:
     """With templates in its texts."""
     more = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-more"}}
     made = of_kind(rendered({"extraObjects": [more]}), "ConfigMap")

@@ -55,7 +55,7 @@ async def sent(api: Api, request: str) -> tuple[int, str, str]:
     return int(head.split(" ")[1]), head.lower(), rest
 
 
-async def test_each_response_tells_browsers_to_do_nothing_with_it(api: Api) -> None:
+async def test_each_response_forbids_browsers_to_interpret_it(api: Api) -> None:
     """Whatever is refused, and wherever: no sniffing, no frame, no referrer, and no other site may read it."""
     host, close, foreign = "Host: localhost\r\n", "Connection: close\r\n\r\n", "Origin: https://evil.example\r\n"
     for request, status in (

@@ -13,7 +13,7 @@ from event_ingest.migrator import before_new_code, read_migrations
 from sandherd.bus.identity import HerdIdentity, Registrar, write_secret
 from sandherd.cli.doctor.checks import examine
 from sandherd.client import Context
-from sandherd.client.doctor import services as asked
+from sandherd.client.doctor import services as doctor_services
 from sandherd.client.doctor.check import Check, CheckState
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.conversation import AgentMessage
@@ -215,7 +215,7 @@ async def test_unreachable_runtime_is_reported(herd: Broker, away: Service) -> N
 
 async def test_unhandled_backlog_is_reported(herd: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Postgres is down, so events wait: the check names how many, for how long, and the database."""
-    monkeypatch.setattr(asked, "LONG", 0.5)
+    monkeypatch.setattr(doctor_services, "LONG", 0.5)
     where = context(herd)
     async with running(herd, "postgresql://127.0.0.1:1/nowhere", tmp_path / "home"):
         async with herd.bus(P.WORKER, project=PROJECT, sandbox="sbx-1") as bus:

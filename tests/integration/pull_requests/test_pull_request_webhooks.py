@@ -40,7 +40,7 @@ async def respond(world: World) -> None:
     await world.bus.flush()
 
 
-async def test_webhook_has_the_forge_asked_at_once(herd: Broker, world: World, tmp_path: Path) -> None:
+async def test_webhook_has_the_forge_polled_at_once(herd: Broker, world: World, tmp_path: Path) -> None:
     """A verified delivery makes the poll due; others are refused, or have no effect."""
     assert isinstance(world.site, GithubSite)
     (tmp_path / "secrets").mkdir()

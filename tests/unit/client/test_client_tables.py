@@ -186,7 +186,7 @@ def test_the_version_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     "words", [["-h"], ["help"], ["tasks", "-h"], ["help", "tasks", "list"], ["tasks", "list", "-h"]]
 )
-def test_help_can_be_asked_for_in_other_ways(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_can_be_requested_in_other_ways(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """`-h` and `help` show what `--help` shows."""
     path = [word for word in words if word not in {"-h", "help"}]
     assert status_of(words) == 0

@@ -143,7 +143,7 @@ def test_no_agent_of_a_pair_is_informed_while_one_can_not_be(desk: Desk, state: 
     assert desk.inform().keys() == {"sbx-1", "sbx-2"}
 
 
-def test_severe_findings_are_asked_about_once_and_pause_the_later_one_once(desk: Desk) -> None:
+def test_severe_findings_request_one_approval_and_pause_the_later_one_once(desk: Desk) -> None:
     """One notification for all files of a pair; after a user has resumed the sandbox it is not paused again."""
     desk.put(*pair())
     assert conductor_decisions.notified(desk.ledger, at(200)) is desk.ledger

@@ -234,7 +234,7 @@ def test_muted_rule_is_not_evaluated_for_a_time(story: Story, after: After) -> N
     assert decide(for_ever, now=after(1e9)) is None
 
 
-def test_pause_is_commanded_and_then_a_user_is_asked(story: Story, after: After) -> None:
+def test_pause_is_commanded_and_then_an_approval_is_requested(story: Story, after: After) -> None:
     """The approval is requested once the sandbox is paused; each command is repeated until it is carried out."""
     state = paused_by_ladder(story)
     assert need(state) is NextCommand.PAUSE

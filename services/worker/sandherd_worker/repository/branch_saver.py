@@ -17,7 +17,7 @@ from sandherd_worker.repository.lfs import NewObjects
 from sandherd_worker.repository.submodules import unsaved_submodules
 from sandherd_worker.repository.uncommitted_changes import (
     CommitContext,
-    LeftOutNotes,
+    OmissionNotes,
     UncommittedChanges,
     message_of,
     repository_in,
@@ -133,7 +133,7 @@ class _Saving:
         self._saver, self._git, self._checkout, self._file = saver, git, checkout, file
         self._own = saver.repository
         self._branch = f"refs/heads/{checkout.branch}"
-        self._notes = LeftOutNotes()
+        self._notes = OmissionNotes()
 
     async def run(self) -> AgentBranchSaved:
         """Raises `GitError`, `NoGitError`, `OSError`."""

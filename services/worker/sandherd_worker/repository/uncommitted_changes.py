@@ -28,7 +28,7 @@ _OWN_INDEX: Final = "sandherd-index"
 
 
 @dataclass
-class LeftOutNotes:
+class OmissionNotes:
     """What is left out, and why, for the event."""
 
     texts: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ def message_of(text: str, task: str | None, identity: CommitIdentity) -> str:
 class UncommittedChanges:
     """Commits the rest of one work tree."""
 
-    def __init__(self, git: GitProcesses, own: GitRepository, context: CommitContext, notes: LeftOutNotes) -> None:
+    def __init__(self, git: GitProcesses, own: GitRepository, context: CommitContext, notes: OmissionNotes) -> None:
         self._git, self._own, self._context, self._notes = git, own, context, notes
         self._branch = f"refs/heads/{context.checkout.branch}"
 

@@ -19,19 +19,19 @@ RECEIVED: "queue.Queue[str]" = queue.Queue()
 PROMPTS = [os.environ["SANDHERD_TASK"]]
 
 
-def tell(event: str, **data: Any) -> None:
+def publish(event: str, **data: Any) -> None:
     EVENTS.write(json.dumps({"type": f"agent.{event}", "data": data}) + "\n")
     EVENTS.flush()
 
 
-def say(text: str) -> None:
-    tell("message", content=text, content_length=len(text))
+def publish_text(text: str) -> None:
+    publish("message", content=text, content_length=len(text))
 
 
 def use(tool: str, rest: str) -> None:
     """One tool call, from its begin to its end."""
     call = f"call-{os.urandom(4).hex()}"
-    tell("tool_use", tool=tool, tool_use_id=call, input={"of": rest})
+    publish("tool_use", tool=tool, tool_use_id=call, input={"of": rest})
     if tool == "edit":
         path, _, text = rest.partition(" ")
         Path(path).write_text(text + "\n")
@@ -39,27 +39,27 @@ def use(tool: str, rest: str) -> None:
     else:
         result = subprocess.run(rest, shell=True, stdout=subprocess.PIPE, text=True, check=False).stdout
         print(result, end="", flush=True)
-    tell("tool_result", tool_use_id=call, result=result)
-    tell("tool_completed", tool=tool, tool_use_id=call)
+    publish("tool_result", tool_use_id=call, result=result)
+    publish("tool_completed", tool=tool, tool_use_id=call)
 
 
 def receive(text: str) -> None:
     while text not in RECEIVED.get():
         pass
-    say(f"heard {text}")
+    publish_text(f"heard {text}")
 
 
 def do(line: str) -> None:
     word, _, rest = line.partition(" ")
     match word:
         case "say":
-            say(rest)
+            publish_text(rest)
         case "hear":
             receive(rest)
         case "prompts":
-            say(json.dumps(PROMPTS))
+            publish_text(json.dumps(PROMPTS))
         case "spend":
-            tell("usage", input_tokens=30, output_tokens=4, cost_micro_usd=250_000)
+            publish("usage", input_tokens=30, output_tokens=4, cost_micro_usd=250_000)
         case "edit" | "run":
             use(word, rest)
 
