@@ -17,7 +17,7 @@ from sandherd.contracts.commands import CommandHarness, TaskSpec
 from sandherd.contracts.specs import SandboxLimits
 from spawner.runtimes.commands import Command
 from spawner.runtimes.contract import SandboxPlan
-from spawner.runtimes.process_factory import ProcessRuntimeOptions, open_runtime
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 from spawner.runtimes.network import Networks
 from spawner.runtimes.process import ProcessRuntime
 from tests.bench.recorder import Recorder

@@ -27,7 +27,7 @@ from spawner.runtimes.boxes.provider import BoxSpec, Command, File
 from spawner.runtimes.contract import SandboxPlan
 from spawner.runtimes.docker.containers import PREFIX, ContainerOptions, config
 from spawner.runtimes.docker.provider import DockerProvider
-from spawner.runtimes.process_factory import ProcessRuntimeOptions, open_runtime
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 from spawner.runtimes.process import ProcessRuntime
 from tests.bench.latency import Latency, latency_of
 from tests.bench.recorder import Recorder

@@ -55,7 +55,7 @@ from spawner.repositories.request_handlers import BranchRequestHandler
 from spawner.repositories.git_requirements import problems
 from spawner.runtime_health import reach
 from spawner.runtimes.contract import Runtime, capabilities_of
-from spawner.runtimes.process_factory import WORKER
+from spawner.runtimes.factory import WORKER
 from spawner.runtimes.registry import enter_namespace, open_runtimes
 from spawner.sandboxes.abused_credentials import AbusedCredentials
 from spawner.sandboxes.admission import Admission

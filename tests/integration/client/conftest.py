@@ -47,7 +47,7 @@ from sandherd.contracts.states import SandboxState, TaskState
 from sandherd.contracts.subjects import Principal, event_subject, request_subject
 from sandherd.stack.broker import Broker
 from spawner.main import compose as compose_spawner
-from spawner.runtimes.process_factory import ProcessRuntimeOptions, open_runtime
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 from tests.models.ports import endpoints
 from tests.patience import PATIENCE
 from tests.shared_broker import herd

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from sandherd.stack.broker import Broker
 from sandherd.stack.postgres import PostgresServer, binaries
-from spawner.runtimes.process_factory import ProcessRuntimeOptions, open_runtime
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 from tests.e2e.line import SANDHERD
 from tests.integration.operating.herds import sandherd
 

@@ -11,7 +11,7 @@ from sandherd.contracts.repositories import Repository
 from sandherd.settings import Settings
 from spawner.parts import OpenRuntimes
 from spawner.runtimes.contract import Runtime
-from spawner.runtimes.process_factory import WORKER
+from spawner.runtimes.factory import WORKER
 from spawner.runtimes.registry import open_runtimes
 from tests.doubles.git_server import GitServer
 from tests.integration.repositories.conftest import TOKEN, Upstream, git

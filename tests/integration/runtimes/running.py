@@ -11,7 +11,7 @@ from sandherd.stack.broker import Broker
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.commands import Command, CommandResult
 from spawner.runtimes.contract import Runtime, SandboxPlan
-from spawner.runtimes.process_factory import ProcessRuntimeOptions, open_runtime
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 
 Open = Callable[..., Awaitable[Runtime]]
 

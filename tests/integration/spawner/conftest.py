@@ -31,7 +31,7 @@ from sandherd.stack.broker import Broker
 from sandherd.telemetry import logs
 from spawner.main import compose
 from spawner.runtimes.contract import SandboxPlan
-from spawner.runtimes.process_factory import WORKER, ProcessRuntimeOptions, open_runtime
+from spawner.runtimes.factory import WORKER, ProcessRuntimeOptions, open_runtime
 from spawner.runtimes.process import ProcessRuntime
 from tests.integration.spawner.file_thief import Thief
 from tests.patience import PATIENCE

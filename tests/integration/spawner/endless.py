@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from sandherd.service.service import Service
-from spawner.runtimes.process_factory import _group_name
+from spawner.runtimes.factory import _group_name
 from tests.run_lifetime import MARK
 
 SECONDS = f"4713.{os.getpid()}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from sandherd.settings import Settings
 from spawner.runtimes import isolation
 from spawner.runtimes.commands import Command
-from spawner.runtimes.process_factory import ProcessRuntimeOptions, open_runtime
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 from spawner.runtimes.process import ProcessRuntime
 from spawner.runtimes.registry import enter_namespace
 from tests.integration.spawner.conftest import plan_for

@@ -16,7 +16,7 @@ from sandherd.contracts.commands import (
 )
 from sandherd.contracts.names import new_name
 from sandherd.service.service import Service
-from spawner.runtimes.process_factory import ProcessRuntimeOptions, open_runtime
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 
 Make = Callable[..., Service]
 TICKS = ["/bin/sh", "-c", "while :; do echo x >>ticks; sleep 0.02; done"]

@@ -22,7 +22,7 @@ import pytest
 from spawner.runtimes import disk_images, image_mounts
 from spawner.runtimes.contract import SandboxPlan
 from spawner.runtimes.errors import RuntimeFailedError
-from spawner.runtimes.process_factory import ProcessRuntimeOptions, open_runtime
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 from spawner.runtimes.layout import Layout
 from spawner.runtimes.process import ProcessRuntime
 from spawner.sandbox_shutdown import end_all

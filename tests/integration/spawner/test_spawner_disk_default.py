@@ -10,7 +10,7 @@ import pytest
 from sandherd.settings import Settings
 from spawner.runtimes import disk_sizes
 from spawner.runtimes.contract import SandboxPlan
-from spawner.runtimes.process_factory import ProcessRuntimeOptions
+from spawner.runtimes.factory import ProcessRuntimeOptions
 from spawner.runtimes.process import ProcessRuntime
 
 MEASURE = """

@@ -140,7 +140,7 @@ async def as_ordinary_user(what: str, root: Path, before: str = "") -> str:
     """What an ordinary user's spawner prints of its `runtime`. `before`: a shell's words, run with all capabilities."""
     opening = (
         "import asyncio, sys\nfrom pathlib import Path\n"
-        "from spawner.runtimes.process_factory import ProcessRuntimeOptions, open_runtime\n"
+        "from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime\n"
         "async def main(root):\n"
         "    options = ProcessRuntimeOptions(root=root / 's', quarantine=root / 'k', use_groups=False)\n"
         "    runtime = await open_runtime(options)\n"

@@ -16,7 +16,7 @@ from sandherd.stack.broker import Broker
 from spawner.main import compose
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault, SandboxPlan
 from spawner.runtimes.environment import MARK
-from spawner.runtimes.process_factory import ProcessRuntimeOptions, open_runtime
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 from spawner.runtimes.layout import Layout
 from spawner.runtimes.process import ProcessRuntime
 

@@ -21,7 +21,7 @@ from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from spawner.live_state import utc_now
 from spawner.main import compose
-from spawner.runtimes.process_factory import WORKER
+from spawner.runtimes.factory import WORKER
 from tests.integration.spawner.file_thief import CANARY, context_of
 from tests.integration.spawner.starting import environment
 from tests.patience import PATIENCE

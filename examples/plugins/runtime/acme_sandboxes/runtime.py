@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from spawner.runtimes.contract import Runtime
-from spawner.runtimes.process_factory import ProcessRuntimeOptions, open_runtime
+from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 from spawner.runtimes.plugin import RuntimeContext
 
 

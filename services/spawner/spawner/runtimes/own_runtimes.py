@@ -8,7 +8,7 @@ from spawner.runtimes.plugin import RuntimeContext
 
 async def open_process(context: RuntimeContext) -> Runtime:
     """Sandboxes on this host."""
-    from spawner.runtimes.process_factory import ProcessRuntimeOptions, open_runtime
+    from spawner.runtimes.factory import ProcessRuntimeOptions, open_runtime
 
     return await open_runtime(ProcessRuntimeOptions.of(context.settings, context.worker, starts=context.starts))
 

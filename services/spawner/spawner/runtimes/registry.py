@@ -17,7 +17,7 @@ from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from spawner.runtimes import user_namespace
 from spawner.runtimes.contract import Capabilities, Runtime, RuntimeFailedError, RuntimeFault
-from spawner.runtimes.process_factory import WORKER, ProcessRuntimeOptions
+from spawner.runtimes.factory import WORKER, ProcessRuntimeOptions
 from spawner.runtimes.layout import Layout
 from spawner.runtimes.plugin import RuntimeContext
 from spawner.runtimes.unavailable import UnavailableRuntime
