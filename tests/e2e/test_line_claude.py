@@ -145,8 +145,8 @@ async def test_wrong_key_is_reported_as_refused(line: Line, model: AnthropicMode
 
 async def test_unreachable_model_address_is_a_temporary_failure(line: Line) -> None:
     """The error has the agent's own message, and the type that is retried."""
-    async with anthropic_model() as away:
+    async with anthropic_model() as unused_model:
         pass
-    ran = await line("run", "Work", *claude(away, "--attempts", "1"))
+    ran = await line("run", "Work", *claude(unused_model, "--attempts", "1"))
     assert ran.status == 1
     assert "(model_unavailable)" in ran.out

@@ -111,9 +111,9 @@ async def test_killing_a_worker_loses_no_published_event(stack: Stack, moment: i
 async def test_task_runs_without_a_database(stack: Stack) -> None:
     """With Postgres down a task completes and is shown from the live buckets; later the history is whole."""
     control = stack.home / "postgres" / "data" / "global" / "pg_control"
-    away = control.with_name("pg_control.away")
+    renamed_control = control.with_name("pg_control.away")
     async with stack.herd() as herd:
-        control.rename(away)  # without it Postgres does not start, however often the supervisor tries
+        control.rename(renamed_control)  # without it Postgres does not start, however often the supervisor tries
         try:
             await stack.kill("postgres")
             task = await herd.submit(talk(200, 0.01))
@@ -123,7 +123,7 @@ async def test_task_runs_without_a_database(stack: Stack) -> None:
             with pytest.raises(HerdError):
                 await herd.audit()
         finally:
-            away.rename(control)
+            renamed_control.rename(control)
         assert ended.sandbox is not None
         _, audit = await stack.whole(herd, ended.sandbox)
         assert audit.missing == 0

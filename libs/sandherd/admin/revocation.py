@@ -10,7 +10,7 @@ from nats.js.errors import Error as JetStreamError
 from sandherd.admin.deployment import reading_keys
 from sandherd.bus.api_subjects import API
 from sandherd.bus.auth.account_names import Account
-from sandherd.bus.auth.inboxes import PEOPLE
+from sandherd.bus.auth.inboxes import USER_PRINCIPALS
 from sandherd.bus.auth.permissions import Permissions
 from sandherd.bus.auth.setup_permissions import INBOX, PROVISIONER
 from sandherd.bus.connection import Bus, BusError, Identity
@@ -50,7 +50,7 @@ def _is_own(registrar: Registrar, file: Path, who: Bearer) -> bool:
 async def revoke_user(url: str, keys: Path, file: Path, patience: float) -> Bearer:
     """Revoke the credential in a file: its connections are closed, and new ones are refused. Raises `HerdError`."""
     who = holder(file)
-    if who.principal not in PEOPLE:
+    if who.principal not in USER_PRINCIPALS:
         raise HerdError.of(Code.REFUSED, f"{file} is the credential of a {who.principal}, not of a user", field="file")
     identity = HerdIdentity(keys)
     with reading_keys(keys):

@@ -116,7 +116,7 @@ class Kubelet:
     # --- one pod -----------------------------------------------------------------------------------------------
 
     async def _lead(self, pod: Json) -> None:
-        await self._room(pod)
+        await self._capacity(pod)
         self._change(pod, {"conditions": [_condition("PodScheduled", "True")], **_waiting(pod, "ContainerCreating")})
         await asyncio.sleep(0)
         await self._image(pod)
@@ -146,7 +146,7 @@ class Kubelet:
             pause = pause * 2 or _BACK_OFF
             restarts += 1
 
-    async def _room(self, pod: Json) -> None:
+    async def _capacity(self, pod: Json) -> None:
         """Wait until the node has capacity, and report that it lacks it."""
         wanted = quantity(pod["spec"]["containers"][0]["resources"]["requests"]["memory"])
         while wanted > self.memory:

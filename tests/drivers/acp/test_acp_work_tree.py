@@ -89,7 +89,7 @@ def test_link_swapped_in_during_access_is_not_followed(root: Path, tree: ClientF
     def swap() -> None:
         for number in count():
             for change in (
-                lambda away=root / f"away-{number}": inside.rename(away),
+                lambda outside=root / f"away-{number}": inside.rename(outside),
                 lambda: inside.symlink_to(root.parent),
                 inside.unlink,
                 inside.mkdir,

@@ -161,9 +161,9 @@ async def test_message_in_the_result_is_accepted(tracker: TurnTracker, recording
 @pytest.mark.parametrize("message", ["m", None])
 async def test_message_blocked_by_hook_is_refused(tracker: TurnTracker, recording_wire: RecordingWire, message: str | None) -> None:
     """A message that a hook blocks is refused though the turn's result names it; a blocked task fails."""
-    away = SystemMessage("informational", {"prompt_submit_outcome": {"kind": "blocked_by_hook", "prompt_kept": False}})
+    blocked = SystemMessage("informational", {"prompt_submit_outcome": {"kind": "blocked_by_hook", "prompt_kept": False}})
     tracker.register("u1", message, "text")
-    await receive(tracker, RUNNING, INIT, away, ResultMessage(user_message_uuids=["u1"]), IDLE)
+    await receive(tracker, RUNNING, INIT, blocked, ResultMessage(user_message_uuids=["u1"]), IDLE)
     outcome = ["result exit_status passed_over"] if message is None else []
     assert recording_wire.words[2:4] == [*(outcome or ["refused m"]), "agent.turn_completed"]
     tracker.register("u2", "n", "text")

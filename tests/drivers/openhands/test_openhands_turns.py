@@ -48,7 +48,7 @@ async def test_task_is_completed_and_reported(openhands: StartOpenHands, model: 
     await driver.until(lambda: driver.output.count("written") > 1, "what was printed comes by another pipe")
     _the_tools_have_worked(driver)
     _the_text_is_emitted(driver)
-    _the_task_is_judged(driver, result)
+    _the_task_is_assessed(driver, result)
     _the_transcript_is_whole(driver, ["Write notes.", "written", "All done."])
 
     driver.message("Thank you.", origin="user")
@@ -108,7 +108,7 @@ def _the_text_is_emitted(driver: DriverProcess) -> None:
     assert turn[-3:] == ["agent.usage", "agent.turn_completed", "driver.turn"]
 
 
-def _the_task_is_judged(driver: DriverProcess, result: dict[str, Any]) -> None:
+def _the_task_is_assessed(driver: DriverProcess, result: dict[str, Any]) -> None:
     session = driver.emitted("driver.ready")[0]["session_id"]
     assert result == {
         "error_type": None,

@@ -189,13 +189,13 @@ async def test_provision_with_another_credential_is_refused(deployed: Deployed, 
 async def test_unreachable_or_foreign_broker_is_reported_in_one_line(deployed: Deployed) -> None:
     """There is no traceback; the status is 1 after the configured wait."""
     credentials = {"SANDHERD_CREDENTIALS": str(deployed.creds("provisioner"))}
-    away = deployed.command("provision", "--wait", "0", **credentials | {"NATS_URL": "nats://127.0.0.1:9"})
+    unreachable = deployed.command("provision", "--wait", "0", **credentials | {"NATS_URL": "nats://127.0.0.1:9"})
     other = deployed.folder / "other"
     assert deployed.command("identity", "init", str(other)).returncode == 0
     stranger = deployed.command(
         "provision", "--wait", "0", SANDHERD_CREDENTIALS=str(other / "creds/provisioner" / CREDENTIALS)
     )
-    for done in (away, stranger):
+    for done in (unreachable, stranger):
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
         assert "with this identity" in done.stderr
 

@@ -11,13 +11,13 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import ListApprovals
 from sandherd.contracts.states import ApprovalState, MessageState
 
-ROOM = 1_000_000
+MAX_BYTES = 1_000_000
 WAITING = ApprovalState.PENDING
 
 
-async def requested(history: Any, project: str = "default", room: int = ROOM, **question: Any) -> Any:
+async def requested(history: Any, project: str = "default", max_bytes: int = MAX_BYTES, **question: Any) -> Any:
     async with history.database.reading() as connection:
-        return await list_approvals(connection, ListApprovals(**question), project, room)
+        return await list_approvals(connection, ListApprovals(**question), project, max_bytes)
 
 
 async def names(history: Any, project: str = "default", **question: Any) -> list[str]:
@@ -111,7 +111,7 @@ async def test_large_inputs_fit_their_pages(history: Any, script: Any) -> None:
     found: list[int] = []
     cursor = None
     while cursor is not None or not found:
-        page = await requested(history, room=100_000, cursor=cursor)
+        page = await requested(history, max_bytes=100_000, cursor=cursor)
         assert len(page.model_dump_json().encode()) < 100_000 + 100
         found += [len(view.input["content"]) for view in page.approvals]
         cursor = page.next_cursor

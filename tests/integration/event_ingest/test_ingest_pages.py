@@ -11,16 +11,16 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import ListEvents, GetTrajectory, ListPastSandboxes, ListPastTasks
 from sandherd.contracts.states import TaskState
 
-ROOM = 1_000_000
+MAX_BYTES = 1_000_000
 
 
 class Asker:
-    def __init__(self, history: Any, project: str = "default", room: int = ROOM) -> None:
-        self.history, self.project, self.room = history, project, room
+    def __init__(self, history: Any, project: str = "default", max_bytes: int = MAX_BYTES) -> None:
+        self.history, self.project, self.max_bytes = history, project, max_bytes
 
     async def ask(self, answer: Any, question: Any) -> Any:
         async with self.history.database.reading() as connection:
-            return await answer(connection, question, self.project, self.room)
+            return await answer(connection, question, self.project, self.max_bytes)
 
     async def walk(self, answer: Any, question: Any) -> list[Any]:
         """Every page from the question's first one on."""
@@ -69,7 +69,7 @@ async def test_page_is_limited_to_the_size_of_a_reply(history: Any, script: Any)
         for size in (1, 50, 2, 59, 3)
     ]
     await history.deliver(events)
-    pages = await Asker(history, room=120_000).walk(list_events, ListEvents(limit=100))
+    pages = await Asker(history, max_bytes=120_000).walk(list_events, ListEvents(limit=100))
     assert _ids(pages) == [str(event.id) for event in events]
     assert [len(page.events) for page in pages] == [3, 1, 1]
     assert all(len(page.model_dump_json().encode()) < 120_000 + 100 for page in pages)
@@ -82,7 +82,7 @@ async def test_number_that_grows_hides_no_event_behind_it(history: Any, script: 
     [delivery] = history.delivered([event])
     await history.ingest.handle([delivery._replace(data=document)])
     await history.deliver([after])
-    pages = await Asker(history, room=120_000).walk(list_events, ListEvents(limit=10))
+    pages = await Asker(history, max_bytes=120_000).walk(list_events, ListEvents(limit=10))
     assert _ids(pages) == [str(event.id), str(after.id)]
     assert "dataomitted" in pages[0].events[0].envelope
 

@@ -177,17 +177,17 @@ async def test_second_replica_clears_after_the_first_has_stopped(small: Any, scr
         async with small.service().running() as first, saying(small, mad) as flooding:
 
             async def given() -> bool:
-                return any(room_given(service) > 0 for service in (first, second))
+                return any(purged_bytes(service) > 0 for service in (first, second))
 
             await eventually(given)
         await asyncio.wait([flooding])
         await small.emit([*mad, *more])
         await small.stored(len(mad) + len(more))
-        assert room_given(second) > 0
+        assert purged_bytes(second) > 0
         await whole(small)
 
 
-def room_given(service: Any) -> float:
+def purged_bytes(service: Any) -> float:
     """How many bytes a replica has taken out of EVENTS."""
     return service.registry.get_sample_value("sandherd_room_given_bytes_total", {"stream": "EVENTS"}) or 0.0
 

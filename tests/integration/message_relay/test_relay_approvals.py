@@ -102,9 +102,9 @@ async def test_only_the_first_of_many_decisions_counts(world: World) -> None:
     async with world.relay().running(), world.relay().running(), world.worker("sbx-1") as worker:
         await world.ask("sbx-1", "a1")
         await world.until(lambda: world.approvals["a1"] == ["requested"])
-        people = [f"person {number}" for number in range(10)]
+        users = [f"person {number}" for number in range(10)]
         answers = await asyncio.gather(
-            *(world.decide("sbx-1", "a1", place % 2 == 0, answered_by=who) for place, who in enumerate(people))
+            *(world.decide("sbx-1", "a1", place % 2 == 0, answered_by=who) for place, who in enumerate(users))
         )
         await world.until(
             lambda: all(world.published[answer][-1:] in (["acknowledged"], ["rejected"]) for answer in answers)

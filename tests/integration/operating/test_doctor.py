@@ -93,10 +93,10 @@ async def test_each_fault_fails_only_its_own_check(herd: Broker, postgres: str, 
         await a_consumer_that_is_gone_is_named(herd, where)
         await a_migration_that_is_not_applied_is_named(postgres, where)
         await a_clock_that_is_late_is_named(services[P.MONITOR], where)
-    away = {"spawner", "event-ingest", "monitor", "message-relay", "gateway", "live state", "history"}
+    unreachable = {"spawner", "event-ingest", "monitor", "message-relay", "gateway", "live state", "history"}
 
     async def named() -> bool:
-        return {name for name, check in (await look(where)).items() if check.state is CheckState.WRONG} == away
+        return {name for name, check in (await look(where)).items() if check.state is CheckState.WRONG} == unreachable
 
     await until(named)
 
@@ -176,7 +176,7 @@ async def a_clock_that_is_late_is_named(monitor: Service, where: Context) -> Non
 
 
 @pytest.fixture
-async def away(herd: Broker, tmp_path: Path) -> AsyncIterator[Service]:
+async def unreachable(herd: Broker, tmp_path: Path) -> AsyncIterator[Service]:
     """A spawner whose provider of sandboxes no longer responds."""
     async with Double() as double:
         values: dict[str, Any] = {
@@ -199,7 +199,7 @@ async def away(herd: Broker, tmp_path: Path) -> AsyncIterator[Service]:
             yield service
 
 
-async def test_unreachable_runtime_is_reported(herd: Broker, away: Service) -> None:
+async def test_unreachable_runtime_is_reported(herd: Broker, unreachable: Service) -> None:
     """The runtime's API does not respond: the check has the remedy; the spawner itself is right."""
 
     async def missed() -> dict[str, Check] | None:

@@ -35,7 +35,7 @@ WRITTEN: Final = ("EVENTS", "COMMANDS", "INBOX", "ARTIFACTS", "DEAD", "KV_tasks"
     "KV_secret_keys", "KV_approvals", "KV_messages", "KV_pool", "KV_projects")  # fmt: skip
 """Where something would be, if a hostile name had got anywhere."""
 EACH_TIME: Final = ("*", ">", "../x", "a.b", "", "a\u2028b", "a\0", "x" * 64)
-AWAY: Final = {Code.INTERNAL, Code.UNAVAILABLE}
+UNAVAILABLE_CODES: Final = {Code.INTERNAL, Code.UNAVAILABLE}
 
 
 def is_for_operators(field: StringField) -> bool:
@@ -70,7 +70,7 @@ async def _is_answered(bus: Bus, field: StringField) -> bool:
         problem = await refusal(bus, field, "sbx-1")
     except NoResponderError:
         return False
-    return problem is None or problem.code not in AWAY
+    return problem is None or problem.code not in UNAVAILABLE_CODES
 
 
 async def last_numbers(herd: Broker, streams: tuple[str, ...] = WRITTEN) -> dict[str, int]:
@@ -100,7 +100,7 @@ async def test_request_with_a_hostile_name_is_refused_by_its_service(operator: B
             if not any(pattern for pattern in field.patterns) or field in NAMES:
                 problem = await refusal(operator, field, name)
                 where = f"{field.contract} {field.name} {name!r}: {problem}"
-                assert problem is None or problem.code not in AWAY, where
+                assert problem is None or problem.code not in UNAVAILABLE_CODES, where
                 assert problem is None or field.patterns or names_field(problem, field) or problem.field, where
                 if field in NAMES and is_hostile(name, field.patterns):
                     assert problem is not None, where

@@ -29,7 +29,7 @@ Play = Callable[[Any], Awaitable[BaseModel]]
 
 
 @asynccontextmanager
-async def access_room(
+async def access_handlers(
     herd: Broker, runtimes: Mapping[str, Runtime] | None = None, **settings: Any
 ) -> AsyncIterator[LiveState]:
     """A replica that answers about sandboxes and does nothing else."""

@@ -38,7 +38,7 @@ from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import ARTIFACT, Principal
 from sandherd.stack.broker import Broker
 from spawner.live_state import LiveState
-from tests.integration.spawner.played import access_room, change_record, make_record, play
+from tests.integration.spawner.played import access_handlers, change_record, make_record, play
 from tests.patience import PATIENCE
 
 P = Principal
@@ -49,7 +49,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 async def live(herd: Broker) -> AsyncIterator[LiveState]:
-    async with access_room(herd, max_file_mb=1) as live:
+    async with access_handlers(herd, max_file_mb=1) as live:
         yield live
 
 
@@ -359,7 +359,7 @@ async def test_stopping_replica_releases_its_waiting_requests(herd: Broker, clie
 
     await play(worker, WorkerExecStatus, hold_back)
     question = ExecStatus(sandbox="sbx-1", exec="exc-1")
-    async with access_room(herd) as live:
+    async with access_handlers(herd) as live:
         await make_record(live)
         asking = asyncio.create_task(client.ask(question, "p1", timeout=PATIENCE))
         await waiting.acquire()
@@ -367,6 +367,6 @@ async def test_stopping_replica_releases_its_waiting_requests(herd: Broker, clie
         await asking
     problem = caught.value.problem
     assert (problem.code, problem.remedy) == (Code.UNAVAILABLE, "retry")
-    async with access_room(herd):
+    async with access_handlers(herd):
         end.set()
         assert (await client.ask(question, "p1")).complete

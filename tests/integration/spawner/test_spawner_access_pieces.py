@@ -15,7 +15,7 @@ from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import ARTIFACT, Principal
 from sandherd.stack.broker import Broker
 from spawner.live_state import LiveState
-from tests.integration.spawner.played import access_room, make_record
+from tests.integration.spawner.played import access_handlers, make_record
 
 pytestmark = pytest.mark.own_broker
 
@@ -26,7 +26,7 @@ MIB = 1024 * 1024
 @pytest.fixture
 async def live(herd: Broker) -> AsyncIterator[LiveState]:
     """Two replicas: nothing about a piece may be known to one of them only."""
-    async with access_room(herd, max_file_mb=1) as live, access_room(herd, max_file_mb=1):
+    async with access_handlers(herd, max_file_mb=1) as live, access_handlers(herd, max_file_mb=1):
         yield live
 
 

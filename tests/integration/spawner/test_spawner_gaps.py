@@ -23,7 +23,7 @@ from spawner.runtimes.contract import Runtime, RuntimeFailedError, SandboxPlan
 from spawner.runtimes.network import Networks
 from spawner.runtimes.process import ProcessRuntime
 from tests.integration.operating.herds import context
-from tests.integration.spawner.played import access_room
+from tests.integration.spawner.played import access_handlers
 
 Open = Callable[..., Awaitable[ProcessRuntime]]
 PlanFor = Callable[..., SandboxPlan]
@@ -53,7 +53,7 @@ def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, st
 
 async def shown(herd: Broker, runtime: ProcessRuntime, capsys: pytest.CaptureFixture[str]) -> tuple[str, list[Any]]:
     """What `sandherd runtimes` prints, and what `doctor` finds, over the broker."""
-    async with access_room(herd, {"process": cast("Runtime", runtime)}), Herd.connect(context(herd)) as client:
+    async with access_handlers(herd, {"process": cast("Runtime", runtime)}), Herd.connect(context(herd)) as client:
         capsys.readouterr()
         await show(client, Format.TABLE)
         return capsys.readouterr().out, check_isolation((await client.catalogue()).runtimes)

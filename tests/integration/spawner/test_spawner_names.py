@@ -15,7 +15,7 @@ from sandherd.contracts.subjects import Principal, sandbox_request_subject
 from sandherd.stack.broker import Broker
 from spawner.main import compose
 from spawner.sandboxes.command_decisions import name_refusal
-from tests.integration.spawner.played import access_room, make_record
+from tests.integration.spawner.played import access_handlers, make_record
 from tests.patience import PATIENCE
 
 READ = {"path": "x", "kind": "file", "size": 1, "sha256": "0" * 64, "data": "QQ=="}
@@ -59,7 +59,7 @@ def test_other_names_are_accepted() -> None:
 async def test_invalid_reply_of_a_worker_is_refused_without_a_retry(herd: Broker) -> None:
     """The refusal comes at once and does not ask the client to try again."""
     async with (
-        access_room(herd) as live,
+        access_handlers(herd) as live,
         herd.bus(Principal.CLIENT, project="p1") as client,
         herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker,
     ):

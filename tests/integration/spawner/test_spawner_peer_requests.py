@@ -7,12 +7,12 @@ from sandherd.contracts.requests import ListPeers
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
-from tests.integration.spawner.played import access_room, make_record
+from tests.integration.spawner.played import access_handlers, make_record
 
 
 async def test_worker_lists_peers_of_its_project_only(herd: Broker) -> None:
     """Living peers are listed, one also by name; the broker refuses requests in another's name or project."""
-    async with access_room(herd) as live, herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker:
+    async with access_handlers(herd) as live, herd.bus(Principal.WORKER, project="p1", sandbox="sbx-1") as worker:
         for name in ("sbx-1", "sbx-2", "sbx-3"):
             await make_record(live, name, task=f"task-of-{name}")
         await make_record(live, "sbx-4", task="task-4", state=SandboxState.TERMINATED)

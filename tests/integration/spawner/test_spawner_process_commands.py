@@ -50,14 +50,14 @@ async def test_escaped_processes_end_at_the_time_limit(open_process: Open, plan_
     runtime = await open_process(SLEEP, isolation)
     await runtime.create(plan_for(UNIT))
     before = await members_at_start(runtime)
-    away = """
+    moved_script = """
     rm -f deep bare
     setsid sh -c 'setsid sh -c "touch deep; exec sleep 4711" & sleep 4711' &
     (setsid env -i sh -c "touch bare; exec sleep 4711" &)
     until [ -e deep ] && [ -e bare ]; do sleep 0.05; done
     echo begun; sleep 4711
     """
-    ran = await ran_out_of_time(lambda seconds: sh(runtime, away, seconds=seconds), lambda ran: ran.out)
+    ran = await ran_out_of_time(lambda seconds: sh(runtime, moved_script, seconds=seconds), lambda ran: ran.out)
     assert (ran.timed_out, ran.code, ran.out) == (True, None, b"begun\n")
     await ended(runtime, before)
 

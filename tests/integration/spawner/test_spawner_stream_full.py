@@ -40,7 +40,7 @@ async def fill_up(bus: Bus) -> None:
                 await bus.publish_stored(FLOOD, b"x" * size, msg_id=msg_id, while_full=False)
 
 
-async def give_room(herd: Broker) -> None:
+async def give_space(herd: Broker) -> None:
     async with herd.provisioner() as jetstream:
         await jetstream.purge_stream("EVENTS", subject=FLOOD)
 
@@ -62,7 +62,7 @@ async def test_task_submitted_into_a_full_stream_is_done_later(small: Broker, sp
         task = await person.submit(["true"])
         assert (await on_record(person, task)).submitted_at
         assert person.types(task) == []
-        await give_room(small)
+        await give_space(small)
         assert (await person.ended(task)).state == "completed"
         await person.receives(task, "task.completed")
         assert person.types(task)[0] == "task.submitted"
@@ -76,7 +76,7 @@ async def test_spawner_that_dies_at_a_full_stream_publishes_later(small: Broker,
         async with spawner().running():
             task = await person.submit(["true"])
             await on_record(person, task)
-        await give_room(small)
+        await give_space(small)
         async with spawner().running():
             assert (await person.ended(task)).state == "completed"
             await person.receives(task, "task.completed")
@@ -95,7 +95,7 @@ async def test_events_of_a_worker_wait_in_its_spool(small: Broker, spawner: Spaw
         (place / "work" / "go").touch()
         await person.eventually(lambda: was_refused(place))
         assert "agent.completed" not in person.types(sandbox)
-        await give_room(small)
+        await give_space(small)
         assert (await person.ended(task)).state == "completed"
         await person.receives(sandbox, "agent.completed")
         await person.receives(task, "task.completed")
@@ -117,6 +117,6 @@ async def test_sandbox_is_ended_while_the_stream_is_full(small: Broker, spawner:
         await person.command(TerminateSandbox(sandbox=sandbox, reason="enough"), sandbox)
         await person.eventually(lambda: not agent.exists())
         assert "sandbox.stopping" not in person.types(sandbox)
-        await give_room(small)
+        await give_space(small)
         await person.receives(sandbox, "sandbox.terminated")
         person.check_sequences()

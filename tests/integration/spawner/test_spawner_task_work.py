@@ -12,7 +12,7 @@ from sandherd.contracts.requests import UploadChunk
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from spawner.tasks.unsubmitted_uploads import LIFE, UnsubmittedUploads
-from tests.integration.spawner.played import access_room
+from tests.integration.spawner.played import access_handlers
 from tests.patience import PATIENCE
 
 Make = Callable[..., Service]
@@ -69,7 +69,7 @@ async def test_upload_of_a_rejected_task_is_deleted(spawner: Make, person: Any, 
 
 async def test_upload_without_a_task_is_deleted_after_an_hour(person: Any, herd: Broker) -> None:
     """Those of a task, those of a sandbox, those that tasks share, and unfinished ones that still grow are kept."""
-    async with access_room(herd) as live:
+    async with access_handlers(herd) as live:
         shared = await uploaded(person, SHARED_BUNDLES)
         idle, growing = await uploaded(person, "task-idle"), await uploaded(person, "task-growing")
         uploads, now = UnsubmittedUploads(live), datetime.now(UTC)

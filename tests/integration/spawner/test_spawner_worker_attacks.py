@@ -59,7 +59,7 @@ for pid in (1, 2):
 """
 
 
-def judged(found: dict[str, str]) -> dict[str, str]:
+def verdicts(found: dict[str, str]) -> dict[str, str]:
     return {name: how for name, how in found.items() if how not in REFUSED}
 
 
@@ -70,7 +70,7 @@ async def test_agent_can_neither_trace_nor_signal_its_worker(
     """The sandbox's first process is out of reach too: by no call, no descriptor and no file below `/proc`."""
     script = f"{ON_WORKER}\nprint(json.dumps(found))"
     found = await attack(eventually, await open_process(WORKER), plan_for("sbx-worker"), script)
-    assert judged(found) == {}
+    assert verdicts(found) == {}
 
 
 @scoped
@@ -83,7 +83,7 @@ async def test_entered_command_can_neither_trace_nor_signal_the_worker(
     script = f"{ATTACK}{ON_WORKER}\nprint(json.dumps(found))"
     ran = await runtime.run("sbx-entered", Command(argv=[sys.executable, "-c", script]))
     assert ran.code == 0, ran.err
-    assert judged(json.loads(ran.out)) == {}
+    assert verdicts(json.loads(ran.out)) == {}
     seen = await runtime.observe("sbx-entered")
     assert seen is not None
     assert seen.alive

@@ -169,8 +169,8 @@ async def refuses_the_revoked_everywhere(cluster: Broker) -> None:
     key, now = Key.new(KeyKind.USER), datetime.now(UTC)
     token, expires = cluster.minter().mint_worker("p1", "sbx-1", key.public, life=3600)
     keys = SpawnerKeys.read(cluster.spawner_identity)
-    near, far, away = cluster.servers
-    await away.kill()
+    near, far, stopped_server = cluster.servers
+    await stopped_server.kill()
     async with (
         cluster.bus(P.SPAWNER) as spawner,
         Revoker.open(near.url, keys, spawner.js) as revoker,
@@ -182,7 +182,7 @@ async def refuses_the_revoked_everywhere(cluster: Broker) -> None:
             return not worker.connected
 
         await until(cut)
-    await away.start()
+    await stopped_server.start()
     for server in cluster.servers:
         with pytest.raises(BusError):
             async with worker_at(server, token, key.seed):

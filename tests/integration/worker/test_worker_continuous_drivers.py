@@ -48,12 +48,12 @@ async def test_further_iteration_is_a_further_turn(echo: Echo) -> None:
     events = await sandbox.events()
     assert contents(events) == ["one", "two"]
     turn = ["turn_started", "message", "turn_completed", "iteration_completed"]
-    judged = ["tool_use", "tool_result", "tool_completed", "iteration_validated"]
+    validated = ["tool_use", "tool_result", "tool_completed", "iteration_validated"]
     first = [*turn[:2], "usage", *turn[2:]]
     assert kinds(events) == [
         "started",
-        *("iteration_started", *first, *judged),
-        *("iteration_started", *turn, *judged),
+        *("iteration_started", *first, *validated),
+        *("iteration_started", *turn, *validated),
         "completed",
         "shutdown",
     ]

@@ -116,11 +116,11 @@ def test_unmatched_prefix_is_unchanged() -> None:
 def test_without_services_the_name_is_unchanged() -> None:
     """A command is stored anyway."""
 
-    class Away(Known):
+    class Unavailable(Known):
         async def task(self, name: str) -> Any:
             raise ServiceUnavailableError.named("spawner", "is unavailable")
 
-    assert found("task-01kahc", Away()) == "task-01kahc"
+    assert found("task-01kahc", Unavailable()) == "task-01kahc"
 
 
 def test_task_stands_for_its_sandbox() -> None:

@@ -73,9 +73,9 @@ def written(done: bool = True, **more: Any) -> FileWritten:  # how the answer ha
 async def test_large_file_is_uploaded_in_repeatable_chunks(tmp_path: Path) -> None:
     """A chunk that was not accepted is sent again; the transfer has one name until it is done."""
     (tmp_path / "x").write_bytes(DATA)
-    away = ServiceUnavailableError.named("spawner", "is unavailable")
+    unavailable = ServiceUnavailableError.named("spawner", "is unavailable")
     service = Played(
-        UploadChunk=[away, lambda requested: ChunkStored(index=requested.index)], Upload=[written(False), away, written()]
+        UploadChunk=[unavailable, lambda requested: ChunkStored(index=requested.index)], Upload=[written(False), unavailable, written()]
     )
     with source(tmp_path / "x", None) as given:
         await upload(service, "default", "sbx-a", given, "x")  # type: ignore[arg-type]  # all of a link that it needs
@@ -262,8 +262,8 @@ async def test_output_is_read_to_its_end() -> None:
     """Reading continues at the last offset, over a lost reply, until all of it is here."""
     first = state("running", output=[ExecOutput(stream="stdout", data=b"a")], next_offset=1)
     last = state("exited", exit_code=3, output=[ExecOutput(stream="stderr", data=b"b")], next_offset=2, complete=True)
-    away = ServiceUnavailableError.named("spawner", "is unavailable")
-    service = Played(Exec=[first], ExecStatus=[away, last])
+    unavailable = ServiceUnavailableError.named("spawner", "is unavailable")
+    service = Played(Exec=[first], ExecStatus=[unavailable, last])
     execution = await Execution.start(service, command("sbx-a", ["x"]))  # type: ignore[arg-type]  # plays the service
     assert [(piece.stream, piece.data) async for piece in execution.output()] == [("stdout", b"a"), ("stderr", b"b")]
     assert [requested.offset for requested in service.requested[1:]] == [1, 1]

@@ -12,7 +12,7 @@ from monitor.rule_set import ALL
 from monitor.rules import registry
 from monitor.rules.rule import GuardianRule
 from monitor.snapshot import pack, unpack
-from tests.unit.monitor.tool_sessions import NAMES, Session, judged, obeyed
+from tests.unit.monitor.tool_sessions import NAMES, Session, evaluated, obeyed
 
 
 @pytest.fixture
@@ -265,7 +265,7 @@ def test_decisions_are_independent_of_batches_and_restarts(
         herd.fold(event)
     restored = herd.live["p1", "sbx-1"]
     assert restored.parts == session.state.parts
-    assert [judged(restored, rule) for rule in NAMES] == [session.found(rule) for rule in NAMES]
+    assert [evaluated(restored, rule) for rule in NAMES] == [session.found(rule) for rule in NAMES]
 
 
 def test_names_of_rules_about_calls_exist() -> None:

@@ -49,7 +49,7 @@ class Played:
         self.calls = 0
         self.pending: list[tuple[NextCommand, Any]] = []
         self.done: set[tuple[str, NextCommand]] = set()
-        self.away = False
+        self.unavailable = False
         self.paused = self.stopped = self.finished = False
         self.decided: list[tuple[Any, bool]] = []
         self.commands: Counter[tuple[str, NextCommand]] = Counter()
@@ -106,7 +106,7 @@ class Played:
 
     def serve(self) -> None:
         """Carry out commands, each once, unless the services are unavailable; some time after they were sent."""
-        if self.away or not self.pending or self.random.random() < 0.4:
+        if self.unavailable or not self.pending or self.random.random() < 0.4:
             return
         needed, steering = self.pending.pop(0)
         if (steering.correlation, needed) in self.done or self.stopped:
@@ -255,7 +255,7 @@ class Played:
         begins = self.random.choice([0, 0, 15, 30])  # until then no monitor runs
         for turn in range(TURNS):
             self.seconds += self.random.choice([0.1, 1, 12])
-            self.away = self.away if self.random.random() > 0.05 else not self.away
+            self.unavailable = self.unavailable if self.random.random() > 0.05 else not self.unavailable
             self.act()
             self.interfere()
             self.serve()

@@ -68,7 +68,7 @@ class Session:
 
     def found(self, rule: str) -> Pattern | None:
         """What a rule finds by its default thresholds."""
-        return judged(self.state, rule)
+        return evaluated(self.state, rule)
 
     def step(self, rule: str) -> str | None:
         """The step of the ladder that it reaches."""
@@ -80,7 +80,7 @@ class Session:
         return {rule for rule in NAMES if self.found(rule) is not None}
 
 
-def judged(state: SandboxActivity, rule: str) -> Pattern | None:
+def evaluated(state: SandboxActivity, rule: str) -> Pattern | None:
     one = ALL.by_name[rule]
     assert isinstance(one, GuardianRule)
     now = state.last_sign_at + timedelta(seconds=1)

@@ -122,7 +122,7 @@ class Plain:
         ]
         return sorted(found, key=self.place)
 
-    def has_room(self, view: TaskFacts) -> bool:
+    def has_capacity(self, view: TaskFacts) -> bool:
         live = self.live()
         return (
             len(live) < self.allowed.total
@@ -131,4 +131,4 @@ class Plain:
         )
 
     def next(self, now: datetime) -> TaskFacts | None:
-        return next((view for view in self.ready(now) if self.has_room(view)), None)
+        return next((view for view in self.ready(now) if self.has_capacity(view)), None)

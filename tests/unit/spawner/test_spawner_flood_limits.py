@@ -26,14 +26,14 @@ def connection(
     return BrokerConnection("server", number, user, messages, size, 0, is_open, stopped=math.inf if is_open else 0.0)
 
 
-def judged(*looks: list[BrokerConnection]) -> list[FloodResult]:
+def results_of(*looks: list[BrokerConnection]) -> list[FloodResult]:
     """What is found in lists of connections that are a second apart."""
     meter = FloodMeter(LIMITS)
     return [meter.evaluate(look, float(second)) for second, look in enumerate(looks)]
 
 
 def excesses(*looks: list[BrokerConnection]) -> list[tuple[str, ExceededLimit]]:
-    return [(cut.key[1], cut.excess) for judgement in judged(*looks) for cut in judgement.cut_offs]
+    return [(cut.key[1], cut.excess) for judgement in results_of(*looks) for cut in judgement.cut_offs]
 
 
 def test_flood_is_found_at_the_next_sample() -> None:
@@ -107,7 +107,7 @@ def test_newest_connections_of_a_client_over_the_limit_are_closed() -> None:
     """A client's first connections stay and no sandbox is ended; services have no such limit."""
     person = [connection(number, sandbox="dana", principal=Principal.CLIENT) for number in range(8)]
     service = [connection(100 + number, sandbox="spawner", principal=Principal.SPAWNER) for number in range(9)]
-    (judgement,) = judged([*person, *service])
+    (judgement,) = results_of([*person, *service])
     assert judgement.cut_offs == ()
     assert [row.number for row in judgement.closed] == [5, 6, 7]
 
@@ -124,13 +124,13 @@ def test_credential_with_too_many_connections_repeatedly_is_revoked() -> None:
     """One that has too many at three checks within a minute, and none that had them for a shorter time, or rarely."""
     crowd = [connection(number, principal=Principal.CLIENT) for number in range(8)]
     few, larger = crowd[:5], [*crowd, connection(9, principal=Principal.CLIENT)]
-    found = judged(crowd, few, larger, few, crowd)
+    found = results_of(crowd, few, larger, few, crowd)
     assert [len(result.abuses) for result in found] == [0, 0, 0, 0, 1]
     assert [(abuse.user.public_key, abuse.connections) for abuse in found[-1].abuses] == [("Usbx-a", 9)]
     meter = FloodMeter(LIMITS)
     rare = [meter.evaluate(crowd, 31.0 * number) for number in range(20)]
     assert all(result.closed and not result.abuses for result in rare)
-    assert not any(result.abuses for result in judged(*[few] * 100))
+    assert not any(result.abuses for result in results_of(*[few] * 100))
 
 
 def test_connections_between_two_checks_count_if_they_overlap() -> None:
@@ -138,14 +138,14 @@ def test_connections_between_two_checks_count_if_they_overlap() -> None:
     ended = [client(number, 0, is_open=False) for number in range(8)]
     together = [replace(row, started=row.number / 10, stopped=1.0) for row in ended]
     in_turn = [replace(row, started=row.number, stopped=row.number + 1) for row in ended]
-    assert [len(result.abuses) for result in judged([], together, together, together)] == [0, 0, 0, 1]
-    assert not any(result.abuses for result in judged([], *[in_turn] * 9))
-    assert not any(result.abuses for result in judged(together, together, together))
+    assert [len(result.abuses) for result in results_of([], together, together, together)] == [0, 0, 0, 1]
+    assert not any(result.abuses for result in results_of([], *[in_turn] * 9))
+    assert not any(result.abuses for result in results_of(together, together, together))
 
 
 def closed(*looks: list[BrokerConnection]) -> list[list[int]]:
     """The connections closed at each look after the first."""
-    return [[row.number for row in result.closed] for result in judged(*looks)[1:]]
+    return [[row.number for row in result.closed] for result in results_of(*looks)[1:]]
 
 
 def test_connections_of_the_busiest_client_credential_are_closed() -> None:
@@ -153,8 +153,8 @@ def test_connections_of_the_busiest_client_credential_are_closed() -> None:
     before = [client(1, 0), client(2, 0), client(3, 0, key="Uerin"), client(4, 0, project="p2", key="Ufay")]
     after = [client(1, 800), client(2, 300), client(3, 900, key="Uerin"), client(4, 900, project="p2", key="Ufay")]
     assert closed(before, after) == [[1, 2]]
-    assert judged(before, after)[1].cut_offs == ()
-    assert judged(before, after)[1].flooded == {"p1"}
+    assert results_of(before, after)[1].cut_offs == ()
+    assert results_of(before, after)[1].flooded == {"p1"}
 
 
 def test_many_short_client_connections_count_like_one() -> None:

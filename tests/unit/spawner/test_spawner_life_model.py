@@ -323,7 +323,7 @@ class Life(RuleBasedStateMachine):
             assert sandbox.state not in {"running", "paused"} or not isinstance(self.next_step(), Rest)
 
     @invariant()
-    def nothing_unsaid_is_thrown_away(self) -> None:
+    def nothing_unpublished_is_removed(self) -> None:
         if getattr(self, "sandbox", None) and self.sandbox and not self.sandbox.unsaid:
             assert self.quarantined is None
 

@@ -24,7 +24,7 @@ from tests.unit.spawner.queueing import (
     notify,
 )
 
-ROOMS = (
+CAPACITIES = (
     SandboxLimits(total=1),
     SandboxLimits(total=4, project=2),
     SandboxLimits(total=6, project=None, projects={"p1": 0, "p2": 3}, runtimes={"process": 2}),
@@ -35,7 +35,7 @@ ROOMS = (
 class Histories(RuleBasedStateMachine):
     """After any changes in any order, the queue equals one that is built from all records."""
 
-    @initialize(allowed=st.sampled_from(ROOMS))
+    @initialize(allowed=st.sampled_from(CAPACITIES))
     def start(self, allowed: SandboxLimits) -> None:
         self.now = 0.0
         self.number = 0
@@ -76,7 +76,7 @@ class Histories(RuleBasedStateMachine):
         view = self.queue.next(after(self.now))
         if view is not None:
             begun = self.plain.begun(after(self.now))
-            assert begun or self.plain.has_room(view)
+            assert begun or self.plain.has_capacity(view)
             self.notify_queue(sandbox(view, SandboxState.REQUESTED))
             self.notify_queue(view.model_copy(update={"state": TaskState.ASSIGNED}))
 

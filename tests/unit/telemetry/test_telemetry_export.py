@@ -201,14 +201,14 @@ def still_held(collector: Collector) -> bool:
     return collector.held > 0 and not collector.release.is_set()
 
 
-@pytest.mark.parametrize("away", [True, False])
+@pytest.mark.parametrize("unreachable", [True, False])
 async def test_unreachable_collector_is_counted_and_logged_once(
-    away: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    unreachable: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused spans count as lost, and the log has one line about them."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
     async with collecting("refuses") as collector:
-        exported = Exported("http://127.0.0.1:9" if away else collector.endpoint)
+        exported = Exported("http://127.0.0.1:9" if unreachable else collector.endpoint)
         publish_event(new_traceparent())
         await exported.stop()
     assert (exported.exported("traces", "sent"), exported.exported("traces", "lost")) == (0, 1)

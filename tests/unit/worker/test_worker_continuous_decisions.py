@@ -59,8 +59,8 @@ def test_signalled_work_is_validated() -> None:
     wanted = terms(completion_signal="DONE")
     assert decided(wanted, START, IterationResult(signalled=False)) == "go_on"
     assert decided(wanted, START, IterationResult(signalled=True)) == "validate"
-    judged = after(after(START, IterationResult(signalled=True)), WorkValidated(passed=False))
-    assert (judged.signals, judged.valid) == (0, False)
+    validated = after(after(START, IterationResult(signalled=True)), WorkValidated(passed=False))
+    assert (validated.signals, validated.valid) == (0, False)
 
 
 @pytest.mark.parametrize(

@@ -188,21 +188,21 @@ def test_git_directory_is_not_watched(tmp_path: Path) -> None:
 
 def test_no_list_is_read_from_outside_the_tree(tmp_path: Path) -> None:
     """Neither a link nor a `.git` that leads outside is followed."""
-    work, away = tmp_path / "work", tmp_path / "away"
-    (away / "info").mkdir(parents=True)
-    (away / "info/exclude").write_text("secret\n")
+    work, outside = tmp_path / "work", tmp_path / "away"
+    (outside / "info").mkdir(parents=True)
+    (outside / "info/exclude").write_text("secret\n")
     for number, made in enumerate(("link", "file", "exclude", "gitignore")):
         place = work / str(number)
         (place / ".git/info" if made == "exclude" else place).mkdir(parents=True)
         (place / "secret").touch()
         if made == "link":
-            (place / ".git").symlink_to(away)
+            (place / ".git").symlink_to(outside)
         elif made == "file":
-            (place / ".git").write_text(f"gitdir: {away}\n")
+            (place / ".git").write_text(f"gitdir: {outside}\n")
         elif made == "exclude":
-            (place / ".git/info/exclude").symlink_to(away / "info/exclude")
+            (place / ".git/info/exclude").symlink_to(outside / "info/exclude")
         else:
-            (place / ".gitignore").symlink_to(away / "info/exclude")
+            (place / ".gitignore").symlink_to(outside / "info/exclude")
     assert {path for path in watched(work, tmp_path / "store") if path.endswith("secret")} == {
         f"{number}/secret" for number in range(4)
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 from sandherd.bus.auth.accounts import Account, account_of
 from sandherd.bus.auth.health_subjects import WATCHER
-from sandherd.bus.auth.inboxes import PEOPLE
+from sandherd.bus.auth.inboxes import USER_PRINCIPALS
 from sandherd.bus.auth.permissions import (
     OF_ONE_PROJECT,
     SERVICES,
@@ -126,7 +126,7 @@ class Registrar:
 
         Raises `UnsafeNameError`.
         """
-        if role not in PEOPLE:
+        if role not in USER_PRINCIPALS:
             raise ValueError(f"{role} is not a role of a client, subscriber or operator")
         key = Key.new(KeyKind.USER)
         body = claims.user(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class UserRole(StrEnum):
-    """Role of a credential; its permissions are in `bus.auth.inboxes.PEOPLE`."""
+    """Role of a credential; its permissions are in `bus.auth.inboxes.USER_PRINCIPALS`."""
 
     CLIENT = "client"
     SUBSCRIBER = "subscriber"

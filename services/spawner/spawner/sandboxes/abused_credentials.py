@@ -14,7 +14,7 @@ from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events.credential import CredentialRevoked
 from sandherd.telemetry import logs
 from sandherd.telemetry.meters import Meters
-from spawner.sandboxes.flood_limits import PEOPLE, CredentialAbuse
+from spawner.sandboxes.flood_limits import USER_PRINCIPALS, CredentialAbuse
 
 _PUBLISHED_WITHIN: Final = 2.0
 """Seconds until the publication of an event is left to the next check."""
@@ -75,7 +75,7 @@ class AbusedCredentials:
 
 def _connected(connections: Iterable[BrokerConnection], listed: Collection[str]) -> set[ConnectionUser]:
     return {
-        row.user for row in connections if row.open and row.user.principal in PEOPLE and row.user.public_key in listed
+        row.user for row in connections if row.open and row.user.principal in USER_PRINCIPALS and row.user.public_key in listed
     }
 
 

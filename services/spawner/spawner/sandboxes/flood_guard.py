@@ -30,7 +30,7 @@ from spawner.sandboxes.abused_credentials import AbusedCredentials
 from spawner.sandboxes.command_backlog import CommandBacklog
 from spawner.sandboxes.credentials import Revoke
 from spawner.sandboxes.fenced_writes import LeaseState
-from spawner.sandboxes.flood_limits import CHECK_SECONDS, PEOPLE, CutOff, ExceededLimit, FloodLimits, FloodMeter, FloodResult
+from spawner.sandboxes.flood_limits import CHECK_SECONDS, USER_PRINCIPALS, CutOff, ExceededLimit, FloodLimits, FloodMeter, FloodResult
 from spawner.sandboxes.reconciler import FOR_NOW, SandboxReconciler
 from spawner.sandboxes.sandbox_record import SandboxRecord
 
@@ -140,7 +140,7 @@ class FloodGuard:
         for project in result.flooded:
             _log.warning("flooding clients disconnected", project=project)
         for connection in result.closed:
-            if connection.user.principal in PEOPLE:
+            if connection.user.principal in USER_PRINCIPALS:
                 self._live.meters.count("sandherd_connections_closed_total")
             with suppress(*FOR_NOW):  # the next check finds it again
                 await table.close(connection)

@@ -17,7 +17,7 @@ from sandherd.bus.rate_limit import RateLimiter, rate_of
 from sandherd.contracts.principals import Principal
 
 SANDBOXES: Final = frozenset({Principal.WORKER, Principal.JOINER})
-PEOPLE: Final = frozenset({Principal.CLIENT, Principal.SUBSCRIBER, Principal.OPERATOR})
+USER_PRINCIPALS: Final = frozenset({Principal.CLIENT, Principal.SUBSCRIBER, Principal.OPERATOR})
 CHECK_SECONDS: Final = 1.0
 """The time between two checks."""
 BURST_SECONDS: Final = 10.0
@@ -192,7 +192,7 @@ class FloodMeter:
         """The connections of each user who has too many now, or had since the last check."""
         of: defaultdict[str, list[BrokerConnection]] = defaultdict(list)
         for row in connections:
-            if row.user.principal in PEOPLE and row.user.public_key:
+            if row.user.principal in USER_PRINCIPALS and row.user.public_key:
                 of[row.user.public_key].append(row)
         maximum = self._limits.person_connections
         large = (rows for rows in of.values() if len(rows) > maximum)

@@ -34,10 +34,10 @@ class Group:
         for folder in self.groups.of(self.sandbox):
             (folder / "cgroup.procs").write_text(str(process))
 
-    def tighten(self, room: int) -> None:
+    def tighten(self, extra_bytes: int) -> None:
         """It may use this number of bytes in addition to its current use."""
         file = "memory.current" if self.groups.version == 2 else "memory.usage_in_bytes"
-        limit = int((self.memory / file).read_text()) + room
+        limit = int((self.memory / file).read_text()) + extra_bytes
         self.groups.make(self.sandbox, GroupLimits(memory_bytes=limit, processes=PROCESSES))
 
     def freeze(self) -> bool:
