@@ -22,20 +22,20 @@ SANDBOXES = 8
 EVENTS_EACH = 375
 KILLS = 3
 RUN = """
-from event_ingest import main, writer
-writer._COPIED = {copied}
+from event_ingest import main, batch_writer
+batch_writer._COPIED = {copied}
 main.main()
 """
 """event-ingest as it is; batches of this number of events and larger ones are written by COPY first."""
 DIE_IN_A_BATCH = """
 import os, signal
-from event_ingest import ingest, main, writer
-writer._COPIED, left = {copied}, [3]
+from event_ingest import ingest, main, batch_writer
+batch_writer._COPIED, left = {copied}, [3]
 def die():
     left[0] -= 1
     if not left[0]:
         os.kill(os.getpid(), signal.SIGKILL)
-count, fold, store = writer.batch_totals, writer._fold, ingest.store
+count, fold, store = batch_writer.batch_totals, batch_writer._fold, ingest.store
 def die_and_count(batch):
     die()
     return count(batch)
@@ -47,9 +47,9 @@ async def store_and_die(database, batch):
     die()
     return stored
 if {step!r} == "written":
-    writer.batch_totals = die_and_count
+    batch_writer.batch_totals = die_and_count
 elif {step!r} == "counted":
-    writer._fold = fold_and_die
+    batch_writer._fold = fold_and_die
 else:
     ingest.store = store_and_die
 main.main()
