@@ -14,7 +14,7 @@ from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.trial_merges import find_overlaps
 from tests.doubles.git_server import USER, GitServer, git_server
 from tests.integration.repositories.conftest import TOKEN, Sandbox, Upstream, commit, git
-from tests.unit.spawner.test_spawner_branch_decisions import branch
+from tests.unit.spawner.test_spawner_branch_transitions import branch
 
 BRANCH = "feature/search"
 

@@ -35,7 +35,7 @@ from spawner.git_proxy.server import GitProxy
 from spawner.repositories import branch_transitions as of_branch
 from spawner.runtimes.network import Networks
 from spawner.sandboxes.git_proxy_access import TOKEN, GitProxyAccess, ProxyTokens
-from tests.unit.spawner.test_spawner_branch_decisions import BUNDLE, COMMIT, NOW, OTHER, RECEIVED, branch
+from tests.unit.spawner.test_spawner_branch_transitions import BUNDLE, COMMIT, NOW, OTHER, RECEIVED, branch
 from tests.unit.spawner.test_spawner_plans import planned
 
 URL = "http://127.0.0.1:9402"

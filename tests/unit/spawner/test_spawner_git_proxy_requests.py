@@ -21,7 +21,7 @@ from spawner.git_proxy.server import GitProxy
 from spawner.records.base_record import StoreUnavailableError
 from spawner.repositories.branch_artifacts import BranchArtifacts
 from spawner.sandboxes.git_proxy_access import ProxyTokens
-from tests.unit.spawner.test_spawner_branch_decisions import BUNDLE, OTHER, branch
+from tests.unit.spawner.test_spawner_branch_transitions import BUNDLE, OTHER, branch
 
 TOKENS = ProxyTokens.of("seed")
 
