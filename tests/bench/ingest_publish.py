@@ -14,7 +14,7 @@ from typing import Final
 import uvloop
 from nats.aio.msg import Msg
 
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from tests.bench.ingest_events import SANDBOXES, BenchEvent, read_events, write_moments
 
 WINDOW: Final = 512
@@ -22,7 +22,7 @@ WINDOW: Final = 512
 _CHUNK: Final = 64
 
 
-class Voice:
+class RecordedPublisher:
     """One sandbox: it publishes in a window, and every event is acknowledged by the broker before it is done."""
 
     def __init__(self, bus: Bus) -> None:
@@ -59,7 +59,7 @@ async def flood(buses: dict[str, Bus], events: list[BenchEvent], moments: dict[s
     own: dict[str, list[BenchEvent]] = {sandbox: [] for sandbox in buses}
     for event in events:
         own[event.sandbox].append(event)
-    await asyncio.gather(*[Voice(bus).say_all(own[sandbox], moments) for sandbox, bus in buses.items()])
+    await asyncio.gather(*[RecordedPublisher(bus).publish_all(own[sandbox], moments) for sandbox, bus in buses.items()])
 
 
 async def trickle(buses: dict[str, Bus], events: list[BenchEvent], moments: dict[str, float], rate: float) -> None:
@@ -80,7 +80,7 @@ async def main(url: str, credentials: Path, events: Path, moments: Path, rate: f
     async with AsyncExitStack() as stack:
         buses = {}
         for sandbox in SANDBOXES:
-            identity = Identity.file(credentials / f"{sandbox}.creds")
+            identity = ConnectionIdentity.file(credentials / f"{sandbox}.creds")
             opening = Bus.open(url, name=sandbox, identity=identity, inbox=f"_INBOX_{sandbox}")
             buses[sandbox] = await stack.enter_async_context(opening)
         await (trickle(buses, event, begun, rate) if rate else flood(buses, event, begun))

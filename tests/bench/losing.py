@@ -15,7 +15,7 @@ from typing import Final
 import nats.errors
 import nats.js.errors
 
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.stack.nats import NatsServer
@@ -52,7 +52,7 @@ async def _lose(broker: Broker, number: int) -> tuple[float, float]:
 
 
 def _connected(broker: Broker, server: NatsServer) -> AbstractAsyncContextManager[Bus]:
-    who = Identity.file(broker.credentials(Principal.MONITOR))
+    who = ConnectionIdentity.file(broker.credentials(Principal.MONITOR))
     return Bus.open(server.url, name="monitor", identity=who, inbox="_INBOX_monitor", patience=5)
 
 

@@ -11,7 +11,7 @@ import asyncpg
 import nats.js.errors
 import pytest
 
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import HerdIdentity, Registrar
 from sandherd.client import Context, Herd
 from sandherd.contracts.commands import CommandHarness, TaskSpec
@@ -104,7 +104,7 @@ class Line:
         found: dict[str, bytes] = {}
         credentials = self.home / "reader.creds"
         credentials.write_text(Registrar(HerdIdentity(self.home / "identity")).mint_stream_admin(3600))
-        url, voice = (await status(self.home)).nats_url or "", Identity.file(credentials)
+        url, voice = (await status(self.home)).nats_url or "", ConnectionIdentity.file(credentials)
         async with Bus.open(url, name="reader", identity=voice, inbox="_INBOX_provisioner") as bus:
             js = bus.js
             for stream in names or [one.config.name or "" for one in await js.streams_info()]:

@@ -118,7 +118,7 @@ class Engine:
                     return
                 except (aiohttp.ClientError, DockerError, OSError):
                     if self._process.poll() is not None or time.monotonic() > deadline:
-                        raise RuntimeError(f"dockerd does not start:\n{self._said()}") from None
+                        raise RuntimeError(f"dockerd does not start:\n{self._log_text()}") from None
                 await asyncio.sleep(0.05)  # another process: it sends no notification
         finally:
             await docker.close()

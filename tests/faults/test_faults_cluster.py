@@ -29,7 +29,7 @@ import nats.errors
 import nats.js.errors
 import pytest
 
-from sandherd.bus.connection import Bus, BusError, Identity
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity
 from sandherd.bus.identity import HerdIdentity as Keys
 from sandherd.bus.identity import Registrar, write_secret
 from sandherd.bus.publisher import EventPublisher
@@ -85,7 +85,7 @@ def stack() -> Iterator[Stack]:
 @asynccontextmanager
 async def connected(stack: Stack, credentials: Path, name: str) -> AsyncIterator[Bus]:
     url = str((await status(stack.home)).nats_url)
-    who = Identity.file(credentials)
+    who = ConnectionIdentity.file(credentials)
     async with Bus.open(url, name=name, identity=who, inbox=f"_INBOX_{name}", patience=PATIENCE) as bus:
         yield bus
 

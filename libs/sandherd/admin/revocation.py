@@ -13,7 +13,7 @@ from sandherd.bus.auth.account_names import Account
 from sandherd.bus.auth.inboxes import USER_PRINCIPALS
 from sandherd.bus.auth.permissions import Permissions
 from sandherd.bus.auth.setup_permissions import INBOX, PROVISIONER
-from sandherd.bus.connection import Bus, BusError, Identity
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity
 from sandherd.bus.identity.credentials import Bearer, parts_of
 from sandherd.bus.identity.keys import Key, read_claims
 from sandherd.bus.identity.material import HerdIdentity, SpawnerKeys
@@ -62,7 +62,7 @@ async def revoke_user(url: str, keys: Path, file: Path, patience: float) -> Bear
         raise HerdError.of(
             Code.REFUSED, f"{keys} is of an earlier version", field="identity", remedy="run `sandherd identity init`"
         )
-    own = Identity.renewing(lambda: token, seed)
+    own = ConnectionIdentity.renewing(lambda: token, seed)
     try:
         async with (
             system_line(url, spawner.claims_credentials, patience) as system,

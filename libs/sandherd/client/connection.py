@@ -15,7 +15,7 @@ from sandherd.bus.connection import (
     Bus,
     BusError,
     ConnectionCallbacks,
-    Identity,
+    ConnectionIdentity,
     NoResponderError,
     PublishFailedError,
     PublishRefusedError,
@@ -259,10 +259,10 @@ class Connection:
                 refusal.set_result(text)
 
 
-def _identity(context: Context) -> tuple[Identity, str, str]:
+def _identity(context: Context) -> tuple[ConnectionIdentity, str, str]:
     """The identity to connect with, the prefix of its reply subjects, and the project."""
     if context.credentials is None:
-        return Identity.anonymous(), _ANONYMOUS_INBOX, context.project
+        return ConnectionIdentity.anonymous(), _ANONYMOUS_INBOX, context.project
     who = holder(context.credentials)
     chosen = context.sources.get("project", "default") != "default"
-    return Identity.file(context.credentials), who.inbox, context.project if chosen else who.project or context.project
+    return ConnectionIdentity.file(context.credentials), who.inbox, context.project if chosen else who.project or context.project

@@ -16,7 +16,7 @@ from nats.js import JetStreamContext
 from sandherd.bus.auth.account_names import api_of
 from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.auth.setup_permissions import INBOX, PROVISIONER
-from sandherd.bus.connection import Bus, BusError, Identity
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity
 from sandherd.bus.identity import (
     BrokerTokens,
     HerdIdentity,
@@ -179,8 +179,8 @@ class Broker:
     async def provisioner(self) -> AsyncIterator[JetStreamContext]:
         """The whole JetStream API, with a credential that is valid for a minute and is not written to a file."""
         token, seed = parts_of(Registrar(self.identity).mint_stream_admin())
-        voice = Identity.renewing(lambda: token, seed)
-        async with Bus.open(self.url, name=PROVISIONER, identity=voice, inbox=INBOX, patience=20) as bus:
+        connection_identity = ConnectionIdentity.renewing(lambda: token, seed)
+        async with Bus.open(self.url, name=PROVISIONER, identity=connection_identity, inbox=INBOX, patience=20) as bus:
             yield bus.js
 
     def credentials(
@@ -234,7 +234,7 @@ class Broker:
     @asynccontextmanager
     async def _open(self, credentials: Path, name: str, inbox: str, **options: Any) -> AsyncIterator[Bus]:
         async with Bus.open(
-            self.url, name=name, identity=Identity.file(credentials), inbox=inbox, **({"patience": 20} | options)
+            self.url, name=name, identity=ConnectionIdentity.file(credentials), inbox=inbox, **({"patience": 20} | options)
         ) as bus:
             yield bus
 

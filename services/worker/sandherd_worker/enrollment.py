@@ -17,7 +17,7 @@ from typing import Final
 import nkeys
 
 from sandherd.backoff import Backoff
-from sandherd.bus.connection import Bus, BusError, ConnectionCallbacks, Identity, RefusedError
+from sandherd.bus.connection import Bus, BusError, ConnectionCallbacks, ConnectionIdentity, RefusedError
 from sandherd.bus.identity import bearer
 from sandherd.bus.replies import read_reply
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, run_until_first
@@ -109,7 +109,7 @@ class Enrollment:
     async def _once(self) -> None:
         """Join once, and keep the connection until it ends. The joiner's connection is closed beside opening it."""
         if self._who.credentials is None:
-            await self._stay(Identity.anonymous(), None)
+            await self._stay(ConnectionIdentity.anonymous(), None)
             return
         pair = own_key(self._who.state_dir)
         closing: asyncio.Task[None] | None = None
@@ -118,13 +118,13 @@ class Enrollment:
                 grant = await self._request_credential(pair.public_key.decode(), joiner)
                 closing = asyncio.create_task(joiner.pop_all().aclose())
             self._jwt = grant.jwt
-            await self._stay(Identity.renewing(lambda: self._jwt, pair.seed.decode()), grant)
+            await self._stay(ConnectionIdentity.renewing(lambda: self._jwt, pair.seed.decode()), grant)
         finally:
             pair.wipe()
             if closing is not None:
                 await closing
 
-    async def _stay(self, identity: Identity, grant: CredentialGrant | None) -> None:
+    async def _stay(self, identity: ConnectionIdentity, grant: CredentialGrant | None) -> None:
         """Open the main connection and run the session, until the connection is closed for good."""
         closed = asyncio.Event()
         watch = ConnectionCallbacks()
@@ -178,7 +178,7 @@ class Enrollment:
         opening = Bus.open(
             self._who.nats_url,
             name=f"joiner {self._who.sandbox}",
-            identity=Identity.file(credentials),
+            identity=ConnectionIdentity.file(credentials),
             inbox=f"{self._who.inbox}-join",
             patience=_PATIENCE,
         )

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sandherd.bus.api_subjects import API_FROM_OUTSIDE
 from sandherd.bus.auth.setup_permissions import INBOX
-from sandherd.bus.connection import Bus, ConnectionCallbacks, Identity
+from sandherd.bus.connection import Bus, ConnectionCallbacks, ConnectionIdentity
 from sandherd.bus.identity import Registrar
 from sandherd.bus.identity.credentials import parts_of
 from sandherd.bus.stream_configs import bucket_config, stream_config
@@ -25,7 +25,7 @@ def bus_with(
     herd: Broker, credentials: str, api: str = API_FROM_OUTSIDE, **options: Any
 ) -> AbstractAsyncContextManager[Bus]:
     token, key = parts_of(credentials)
-    own: dict[str, Any] = {"identity": Identity.renewing(lambda: token, key), "inbox": INBOX, "api": api}
+    own: dict[str, Any] = {"identity": ConnectionIdentity.renewing(lambda: token, key), "inbox": INBOX, "api": api}
     settings = own | {"patience": PATIENCE} | options
     return Bus.open(herd.url, name="provisioner", **settings)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandherd.bus.auth.tls import CA, CERT, KEY, TlsFiles
-from sandherd.bus.connection import Bus, BusError, Identity, TlsError
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity, TlsError
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
 from sandherd.client.errors import NotReachedError
@@ -67,7 +67,7 @@ def given(monkeypatch: pytest.MonkeyPatch, **paths: Path) -> None:
 
 
 def opening(server: Server, patience: float = PATIENCE) -> Any:
-    return Bus.open(server.url, name="one", identity=Identity.anonymous(), inbox="_INBOX_one", patience=patience)
+    return Bus.open(server.url, name="one", identity=ConnectionIdentity.anonymous(), inbox="_INBOX_one", patience=patience)
 
 
 async def test_a_client_with_the_right_files_is_let_in(

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from sandherd.backoff import Backoff
 from sandherd.bus import connection
-from sandherd.bus.connection import Bus, BusError, Identity, PublishFailedError, PublishRefusedError, RefusedError
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity, PublishFailedError, PublishRefusedError, RefusedError
 from sandherd.bus.consumers import pull
 from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, Retry, consume, consume_batches
 from sandherd.bus.health import Health
@@ -275,7 +275,7 @@ async def test_unreachable_broker_is_an_error_that_names_it(tmp_path: Path) -> N
         free.bind(("127.0.0.1", 0))
         url = f"nats://127.0.0.1:{free.getsockname()[1]}"  # bound meanwhile, so that no other process listens there
         with pytest.raises(BusError, match=url):
-            async with Bus.open(url, name="t", identity=Identity.anonymous(), inbox="_INBOX_t", patience=0.3):
+            async with Bus.open(url, name="t", identity=ConnectionIdentity.anonymous(), inbox="_INBOX_t", patience=0.3):
                 pass
 
 
@@ -298,7 +298,7 @@ async def test_refused_login_while_reconnecting_is_retried(herd: Broker) -> None
     jwt = good.partition("-----BEGIN NATS USER JWT-----")[2].partition("------END")[0].strip()
     seed = good.partition("-----BEGIN USER NKEY SEED-----")[2].partition("------END")[0].strip()
     shown = [jwt]
-    identity = Identity.renewing(lambda: shown[0], seed)
+    identity = ConnectionIdentity.renewing(lambda: shown[0], seed)
     async with Bus.open(herd.url, name="t", identity=identity, inbox="_INBOX_spawner") as bus:
         shown[0] = "e30.e30.e30"
         await herd.kill()

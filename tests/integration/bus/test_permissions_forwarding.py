@@ -18,7 +18,7 @@ from nats.aio.msg import Msg
 from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
 from sandherd.bus.auth.account_names import Account, account_of
 from sandherd.bus.auth.permissions import Permissions, for_user, for_service, joiner_template, worker_template
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import Key, KeyKind, claims, credentials_text, write_secret
 from sandherd.bus.identity.keys import sign_claims
 from sandherd.contracts.streams import BUCKETS, STREAMS
@@ -365,7 +365,7 @@ async def test_same_attack_succeeds_within_the_account_of_the_streams(herd: Brok
     write_secret(path, credentials_text(sign_claims(body, herd.identity.root_key("streams-signing"), 1), key.seed))
     before = (await contents(herd))["COMMANDS"][0]
     async with Bus.open(
-        herd.url, name="x", identity=Identity.file(path), inbox="_INBOX_monitor", patience=PATIENCE
+        herd.url, name="x", identity=ConnectionIdentity.file(path), inbox="_INBOX_monitor", patience=PATIENCE
     ) as bus:
         await bus.client.publish("$KV.monitor.forge", b"{}")
         await bus.client.publish(f"{API}.DIRECT.GET.KV_monitor.$KV.monitor.forge", b"", reply=SUBMIT)
@@ -385,5 +385,5 @@ async def test_credential_from_before_service_accounts_is_refused(herd: Broker) 
     path = herd.home / "creds" / "before.creds"
     write_secret(path, credentials_text(sign_claims(body, herd.identity.root_key("services"), 1), key.seed))
     with pytest.raises(Exception, match="no broker"):
-        async with Bus.open(herd.url, name="x", identity=Identity.file(path), inbox="_INBOX_monitor", patience=0):
+        async with Bus.open(herd.url, name="x", identity=ConnectionIdentity.file(path), inbox="_INBOX_monitor", patience=0):
             pass

@@ -12,7 +12,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from sandherd.bus.auth.permissions import WORKER_PAYLOAD, Permissions
-from sandherd.bus.connection import Bus, BusError, ConnectionCallbacks, Identity, NoResponderError, PublishFailedError
+from sandherd.bus.connection import Bus, BusError, ConnectionCallbacks, ConnectionIdentity, NoResponderError, PublishFailedError
 from sandherd.bus.identity import Key, KeyKind, Minter, SpawnerKeys, bearer, claims
 from sandherd.bus.identity.keys import sign_claims
 from sandherd.bus.identity.material import revocations
@@ -36,7 +36,7 @@ def is_back(bus: Bus, times: int) -> bool:
 def worker(
     herd: Broker, token: Callable[[], str], seed: str, patience: float = PATIENCE
 ) -> AbstractAsyncContextManager[Bus]:
-    identity = Identity.renewing(token, seed)
+    identity = ConnectionIdentity.renewing(token, seed)
     return Bus.open(herd.url, name="sbx-1", identity=identity, inbox="_INBOX_sbx-1", patience=patience)
 
 

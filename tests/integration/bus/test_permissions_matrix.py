@@ -13,7 +13,7 @@ from itertools import product
 import pytest
 from nats.aio.msg import Msg
 
-from sandherd.bus.connection import Bus, ConnectionCallbacks, Identity
+from sandherd.bus.connection import Bus, ConnectionCallbacks, ConnectionIdentity
 from sandherd.bus.identity.claims import CLAIMS_INBOX
 from sandherd.contracts import streams as rules
 from sandherd.contracts.subjects import TABLE, MessageKind, Principal, Subject
@@ -372,7 +372,7 @@ async def test_system_credential_of_the_spawner_only_pushes_account_tokens(herd:
     watch = ConnectionCallbacks()
     violations: list[str] = []
     watch.violated = violations.append
-    identity = Identity.file(herd.spawner_identity / "claims.creds")
+    identity = ConnectionIdentity.file(herd.spawner_identity / "claims.creds")
     async with Bus.open(herd.url, name="claims", identity=identity, inbox=CLAIMS_INBOX, watch=watch) as bus:
         publisher = Publisher(P.SPAWNER, bus, violations)
         for subject in claim_subjects:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from sandherd.bus.auth.permissions import SERVICES
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import Registrar, write_secret
 from sandherd.bus.provision import ProvisionError, check, provision
 from sandherd.bus.stream_configs import bucket_config, consumer_config, stream_config
@@ -23,7 +23,7 @@ async def admin(herd: Broker) -> AsyncIterator[Bus]:
     path = herd.home / "creds" / "admin.creds"
     write_secret(path, Registrar(herd.identity).mint_stream_admin())
     inbox = "_INBOX_provisioner"
-    async with Bus.open(herd.url, name="admin", identity=Identity.file(path), inbox=inbox, patience=PATIENCE) as bus:
+    async with Bus.open(herd.url, name="admin", identity=ConnectionIdentity.file(path), inbox=inbox, patience=PATIENCE) as bus:
         yield bus
 
 

@@ -18,7 +18,7 @@ from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
 from sandherd.bus.auth.health_subjects import HEALTH, WATCHER, WATCHER_INBOX
 from sandherd.bus.auth.permissions import Permissions, probe_subject
 from sandherd.bus.auth.setup_permissions import PROBE, PROBE_INBOX, PROBING, WATCHING
-from sandherd.bus.connection import Bus, ConnectionCallbacks, Identity
+from sandherd.bus.connection import Bus, ConnectionCallbacks, ConnectionIdentity
 from sandherd.bus.identity import Key, KeyKind, Registrar, claims, credentials_text
 from sandherd.bus.identity.credentials import parts_of
 from sandherd.bus.identity.keys import sign_claims
@@ -46,7 +46,7 @@ async def attacker(herd: Broker, name: str, credentials: str) -> AsyncIterator[P
     watch, violations = ConnectionCallbacks(), list[str]()
     watch.violated = violations.append
     token, key = parts_of(credentials)
-    identity = Identity.renewing(lambda: token, key)
+    identity = ConnectionIdentity.renewing(lambda: token, key)
     async with Bus.open(
         herd.url, name=name, identity=identity, inbox=REQUESTS[name][1], patience=PATIENCE, watch=watch
     ) as bus:

@@ -19,7 +19,7 @@ from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
 from sandherd.bus.auth.account_names import api_of
 from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.auth.setup_permissions import INBOX
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import Key, KeyKind, Registrar, bearer, credentials_text
 from sandherd.bus.identity.credentials import parts_of
 from sandherd.bus.identity.deployment import CREDENTIALS, Deployment
@@ -76,14 +76,14 @@ class Deployed:
         who = bearer(self.creds(name).read_text())
         inbox = INBOX if name == "provisioner" else who.inbox
         outside = name == "provisioner"
-        identity, api = Identity.file(self.creds(name)), API_FROM_OUTSIDE if outside else api_of(who.principal)
+        identity, api = ConnectionIdentity.file(self.creds(name)), API_FROM_OUTSIDE if outside else api_of(who.principal)
         return Bus.open(self.url, name=name, identity=identity, inbox=inbox, patience=10, api=api)
 
     def admin(self) -> AbstractAsyncContextManager[Bus]:
         """The whole JetStream API, as a user with the root keys."""
         token, seed = parts_of(Registrar(Deployment(self.folder / "herd").identity).mint_stream_admin())
         return Bus.open(
-            self.url, name="t", identity=Identity.renewing(lambda: token, seed), inbox=INBOX, patience=10, api=API
+            self.url, name="t", identity=ConnectionIdentity.renewing(lambda: token, seed), inbox=INBOX, patience=10, api=API
         )
 
 

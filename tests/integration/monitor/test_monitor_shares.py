@@ -18,7 +18,7 @@ from monitor.partition_leases import PartitionShares
 from monitor.partition_plan import UNDIVIDED, PartitionId, partition_of
 from monitor.rule_set import ALL
 from monitor.snapshot_store import Snapshots
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import Registrar, write_secret
 from sandherd.bus.lease import Lease
 from sandherd.concurrency import cancel_and_wait
@@ -244,7 +244,7 @@ async def store_undivided(bus: Bus) -> None:
 async def purge_events(world: World) -> None:
     path = world.herd.home / "creds" / "test.creds"
     write_secret(path, Registrar(world.herd.identity).mint_stream_admin())
-    async with Bus.open(world.herd.url, name="t", identity=Identity.file(path), inbox="_INBOX_provisioner") as admin:
+    async with Bus.open(world.herd.url, name="t", identity=ConnectionIdentity.file(path), inbox="_INBOX_provisioner") as admin:
         await admin.js.purge_stream("EVENTS")
 
 

@@ -13,7 +13,7 @@ import nats.errors
 import uvloop
 from nats.aio.client import Client
 
-from sandherd.bus.connection import Identity
+from sandherd.bus.connection import ConnectionIdentity
 from sandherd.bus.identity import bearer
 
 MOST = 500_000
@@ -41,7 +41,7 @@ async def flood(url: str, credentials: Path, subject: str, body: bytes, *, again
                 inbox_prefix=bearer(credentials.read_text()).inbox,
                 allow_reconnect=False,
                 error_cb=_ignore,
-                **Identity.file(credentials).options(),
+                **ConnectionIdentity.file(credentials).options(),
             )
             while left > 0 and not client.is_closed:
                 # nats-py waits forever to publish more where the connection is closed in that moment.

@@ -15,7 +15,7 @@ import uvloop
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from sandherd.bus.connection import Identity
+from sandherd.bus.connection import ConnectionIdentity
 
 MOST = 1_000_000
 PER_SECOND = 7_500
@@ -30,7 +30,7 @@ async def flood(url: str, credentials: Path, inbox: str, subject: str, document:
         inbox_prefix=inbox,
         allow_reconnect=False,
         error_cb=_ignore,
-        **Identity.file(credentials).options(),
+        **ConnectionIdentity.file(credentials).options(),
     )
     await client.subscribe(f"{inbox}.flood.*", cb=_drop)
     sending = asyncio.create_task(_send(client, f"{inbox}.flood", subject, document))

@@ -12,7 +12,7 @@ import nats.errors
 import pytest
 from nats.aio.client import Client
 
-from sandherd.bus.connection import BusError, Identity
+from sandherd.bus.connection import BusError, ConnectionIdentity
 from sandherd.bus.connection_list import BrokerConnections
 from sandherd.bus.identity import Registrar, SpawnerKeys, bearer, write_secret
 from sandherd.bus.identity.keys import Key, KeyKind
@@ -53,7 +53,7 @@ async def raw_client(herd: Broker, sandbox: str) -> Client:
     path = herd.home / "creds" / f"{sandbox}-worker.creds"
     if not path.exists():
         herd.credentials(Principal.WORKER, project="p1", sandbox=sandbox)
-    identity = Identity.file(path)
+    identity = ConnectionIdentity.file(path)
     await client.connect(
         herd.url,
         inbox_prefix=f"_INBOX_{sandbox}".encode(),
@@ -236,7 +236,7 @@ async def client_of(herd: Broker, path: Path) -> Client:
     """A connection with a user's credential that is not opened again when it is closed."""
     client = Client()
     inbox = bearer(path.read_text()).inbox.encode()
-    identity = Identity.file(path)
+    identity = ConnectionIdentity.file(path)
     await client.connect(herd.url, inbox_prefix=inbox, allow_reconnect=False, error_cb=_ignore, **identity.options())
     return client
 

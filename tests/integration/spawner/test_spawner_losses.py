@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from sandherd import processes
-from sandherd.bus.connection import Bus, BusError, Identity, RefusedError
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity, RefusedError
 from sandherd.bus.identity import Key, KeyKind, bearer
 from sandherd.bus.replies import read_reply
 from sandherd.contracts.commands import CancelTask
@@ -192,7 +192,7 @@ async def joined(herd: Broker, text: str, patience: float = 5) -> AsyncIterator[
     path = herd.home / "creds" / f"{uuid4().hex}.creds"
     write_file(path, text)
     who = bearer(text)
-    identity = Identity.file(path)
+    identity = ConnectionIdentity.file(path)
     async with Bus.open(herd.url, name=who.name, identity=identity, inbox=who.inbox, patience=patience) as bus:
         yield bus
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.bus.connection import Bus, BusError, Identity, NoResponderError, RequestTimeoutError
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity, NoResponderError, RequestTimeoutError
 from sandherd.contracts.failures import ErrorType
 from sandherd.contracts.requests import ListLiveSandboxes, ListLiveTasks
 from sandherd.contracts.requests.worker import ListPeers, PeerList
@@ -111,7 +111,7 @@ async def is_refused(herd: Broker, sandbox: str) -> bool:
 
     The end of the connection may be seen before the reason.
     """
-    identity = Identity.file(herd.home / "creds" / f"{sandbox}-worker.creds")
+    identity = ConnectionIdentity.file(herd.home / "creds" / f"{sandbox}-worker.creds")
     try:
         async with Bus.open(herd.url, name="revoked", identity=identity, inbox=f"_INBOX_{sandbox}", patience=0):
             pytest.fail("the credential is not revoked")

@@ -14,7 +14,7 @@ import nats.js.errors
 import pytest
 
 from sandherd.bus.auth.permissions import SERVICES
-from sandherd.bus.connection import Bus, BusError, Identity
+from sandherd.bus.connection import Bus, BusError, ConnectionIdentity
 from sandherd.bus.identity import Key, KeyKind, SpawnerKeys
 from sandherd.bus.identity.revocation import RevocationFailedError, Revoker
 from sandherd.bus.kv import last_message, next_message
@@ -64,14 +64,14 @@ async def cluster() -> AsyncIterator[Broker]:
 @asynccontextmanager
 async def at(broker: Broker, server: NatsServer, principal: Principal) -> AsyncIterator[Bus]:
     """A service that knows one server only."""
-    who, inbox = Identity.file(broker.credentials(principal)), f"_INBOX_{principal}"
+    who, inbox = ConnectionIdentity.file(broker.credentials(principal)), f"_INBOX_{principal}"
     async with Bus.open(server.url, name=principal, identity=who, inbox=inbox, patience=PATIENCE) as bus:
         yield bus
 
 
 @asynccontextmanager
 async def worker_at(server: NatsServer, token: str, seed: str, patience: float = 0.5) -> AsyncIterator[Bus]:
-    who = Identity.renewing(lambda: token, seed)
+    who = ConnectionIdentity.renewing(lambda: token, seed)
     async with Bus.open(server.url, name="w", identity=who, inbox="_INBOX_sbx-1", patience=patience) as bus:
         yield bus
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import bearer
 from sandherd.stack import StackPhase, StackFailedError, StackStatus, down, status, up
 from sandherd.stack.home import Home, read_record, record_of
@@ -65,7 +65,7 @@ async def test_clients_find_the_stack_by_its_context(home: Path) -> None:
     assert set(context["services"]) == set(NAMES[2:])
     credentials = Path(context["creds"]["client-default"])
     who = bearer(credentials.read_text())
-    identity = Identity.file(credentials)
+    identity = ConnectionIdentity.file(credentials)
     async with Bus.open(
         context["nats_url"], name=who.name, identity=identity, inbox=who.inbox, patience=PATIENCE
     ) as bus:

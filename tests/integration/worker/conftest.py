@@ -16,7 +16,7 @@ import nats.js.errors
 import psutil
 import pytest
 
-from sandherd.bus.connection import Bus, Identity, NoResponderError, RequestTimeoutError
+from sandherd.bus.connection import Bus, ConnectionIdentity, NoResponderError, RequestTimeoutError
 from sandherd.bus.identity import Registrar
 from sandherd.contracts.decoder import read_event
 from sandherd.contracts.inbox_messages import InboxMessage, Receipt
@@ -294,7 +294,7 @@ async def _reader(herd: Broker, path: Path) -> AsyncIterator[Bus]:
     """A connection that may look into every stream."""
     path.write_text(Registrar(herd.identity).mint_stream_admin(3600))
     async with Bus.open(
-        herd.url, name="reader", identity=Identity.file(path), inbox="_INBOX_provisioner", patience=PATIENCE
+        herd.url, name="reader", identity=ConnectionIdentity.file(path), inbox="_INBOX_provisioner", patience=PATIENCE
     ) as bus:
         yield bus
 

@@ -79,7 +79,7 @@ class Life(RuleBasedStateMachine):
             # What is possible only while its agent runs is seldom come to otherwise.
             self.assign()
             self.lead()
-            self.agent_says(STARTED)
+            self.agent_publishes(STARTED)
 
     # --- the spawner ---------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ async def test_task_is_done_at_the_driver_result(make: Make, listener: Any, work
     assert ended == done
     assert (before, harness.follows_up) == (True, False)
     assert listener.output == "shown\n"
-    assert worker.kept == [("turn 1\n", "session-1"), ("turn 1\nthe end\n", "session-1")]
+    assert worker.recorded == [("turn 1\n", "session-1"), ("turn 1\nthe end\n", "session-1")]
     assert worker.turns == [(1, True), (1, False)]
 
 

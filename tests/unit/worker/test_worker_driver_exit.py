@@ -111,7 +111,7 @@ async def test_transcript_of_killed_driver_is_stored(make: Make, worker: Worker,
     with suppress(MessageRefusedError):
         await harness.inject(message("die"))
     await harness.ended()
-    assert worker.kept == [("turn 1\n", "session-1"), ("turn 1\nturn 2, so far\n", "session-1")]
+    assert worker.recorded == [("turn 1\n", "session-1"), ("turn 1\nturn 2, so far\n", "session-1")]
 
 
 async def test_transcript_named_but_not_stored_is_stored_after_a_kill(
@@ -125,7 +125,7 @@ async def test_transcript_named_but_not_stored_is_stored_after_a_kill(
     harness = make(f"raw {json.dumps(named)}", "die")
     await harness.start()
     await harness.ended()
-    assert worker.kept == [("so far\n", "session-1")]
+    assert worker.recorded == [("so far\n", "session-1")]
 
 
 async def test_message_in_delivery_is_refused_when_the_agent_dies(make: Make, listener: Any, eventually: Any) -> None:
@@ -167,7 +167,7 @@ async def test_stop_before_the_end_is_a_stop(make: Make, listener: Any, eventual
     await harness.stop(20)
     assert (await harness.ended()).error_type == "stopped"
     assert "stream_error" not in listener.types()
-    assert worker.kept == [("the end\n", "session-1")]
+    assert worker.recorded == [("the end\n", "session-1")]
 
 
 async def test_unresponsive_driver_is_killed(make: Make, listener: Any, eventually: Any) -> None:

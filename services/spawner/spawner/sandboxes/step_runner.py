@@ -77,7 +77,7 @@ def make_steps(
         live=live,
         runtimes=caller,
         acts=RuntimeActions(writer, caller, minter, plans, rules),
-        verdicts=TransitionWriter(writer, revoker, minter, plans),
+        transitions=TransitionWriter(writer, revoker, minter, plans),
         rules=rules,
         settled=settled,
         since=live.now(),
@@ -91,7 +91,7 @@ class StepRunner:
     live: LiveState
     runtimes: RuntimeCaller
     acts: RuntimeActions
-    verdicts: TransitionWriter
+    transitions: TransitionWriter
     rules: LifecycleTimeouts
     settled: Settled
     since: datetime
@@ -163,13 +163,13 @@ class StepRunner:
         held, now = found.sandbox, found.facts.now
         match step:
             case BeginStop():
-                await self.verdicts.begin_stop(held, step, now)
+                await self.transitions.begin_stop(held, step, now)
             case EndTask() if found.task:
-                await self.verdicts.end_task(held.record, found.task, step, now)
+                await self.transitions.end_task(held.record, found.task, step, now)
             case Fail():
-                await self.verdicts.fail(held, step)
+                await self.transitions.fail(held, step)
             case Finish(unsaid=unsaid):
-                await self.verdicts.finish(held, unsaid=unsaid)
+                await self.transitions.finish(held, unsaid=unsaid)
             case _:
                 pass
 

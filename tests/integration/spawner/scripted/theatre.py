@@ -10,7 +10,7 @@ from typing import Any, Final
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from sandherd.bus.connection import Bus, Identity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import Registrar, SpawnerKeys, write_secret
 from sandherd.bus.identity.minter import PROVISIONER
 from sandherd.contracts.subjects import Principal
@@ -98,4 +98,4 @@ def _provisioner(broker: Broker) -> AbstractAsyncContextManager[Bus]:
     """A connection with every right to the streams, for as long as it takes."""
     path = broker.home / "creds" / "histories.creds"
     write_secret(path, Registrar(broker.identity).mint_stream_admin(life=86_400))
-    return Bus.open(broker.url, name="histories", identity=Identity.file(path), inbox=f"_INBOX_{PROVISIONER}")
+    return Bus.open(broker.url, name="histories", identity=ConnectionIdentity.file(path), inbox=f"_INBOX_{PROVISIONER}")
