@@ -14,7 +14,6 @@ from pydantic import BaseModel, ValidationError
 from sandherd.bus.errors import BusError
 from sandherd.bus.replies import read_reply
 from sandherd.contracts.commands import TaskSpec
-from sandherd.contracts.delivery import InboxMessage, Receipt
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import REQUESTS
 from sandherd.contracts.subjects import command_subject, event_subject
@@ -23,8 +22,10 @@ try:
     from sandherd.client.events.decoder import from_live
     from sandherd.contracts.attempt_inputs import Previous
     from sandherd.contracts.decoder import read_command, read_event
+    from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 except ImportError:  # as these were called in version 0.1
     from sandherd.client.heard import live as from_live  # type: ignore[no-redef, import-not-found]
+    from sandherd.contracts.delivery import InboxMessage, Receipt  # type: ignore[no-redef, import-not-found]
     from sandherd.contracts.offers import Previous  # type: ignore[no-redef, import-not-found]
     from sandherd.contracts.reading import read_command, read_event  # type: ignore[no-redef, import-not-found]
 
