@@ -5,15 +5,15 @@ from typing import Final
 from pages import code, table
 
 from monitor.conductor import (
-    project_report,
     coherence,
     conductor_decisions,
-    evidence,
-    ignored_files,
-    herd_index,
     conductor_ledger,
-    similarity,
+    evidence,
+    herd_index,
+    ignored_files,
     message_texts,
+    project_report,
+    similarity,
 )
 from sandherd.settings.coordination import IGNORED_FILES
 
@@ -54,7 +54,11 @@ def numbers() -> str:
             ("bytes of the paths in them", conductor_ledger.MAX_PATH_BYTES, "a message of the broker"),
             ("files in a message", message_texts.MAX_FILES, proposal),
             ("bytes of a compared path", ignored_files.MAX_PATH, proposal),
-            ("seconds that a message waits for its agent", conductor_decisions.MESSAGE_EXPIRES, "as a nudge of the guardian"),
+            (
+                "seconds that a message waits for its agent",
+                conductor_decisions.MESSAGE_EXPIRES,
+                "as a nudge of the guardian",
+            ),
             ("seconds between two reports of a project", f"{project_report.REPORT_EVERY:g}", proposal),
             ("`coherent` from", f"{coherence.COHERENT:g}", proposal),
             ("`strained` from, below it `conflicted`", f"{coherence.CONFLICTED:g}", "escalation of Hephaestus"),

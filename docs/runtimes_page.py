@@ -16,7 +16,10 @@ from spawner.runtimes.syscall_filter import RULES
 BOXES: Final[dict[str, tuple[str, Abilities]]] = {
     DockerProvider.name: ("a container of a Docker Engine", DockerProvider.abilities),
     DaytonaProvider.name: ("a Daytona sandbox, created from an image", DaytonaProvider.abilities),
-    f"{DaytonaProvider.name}, with a snapshot": ("a Daytona sandbox, created from that snapshot", DaytonaProvider.of_snapshots),
+    f"{DaytonaProvider.name}, with a snapshot": (
+        "a Daytona sandbox, created from that snapshot",
+        DaytonaProvider.of_snapshots,
+    ),
     RemoteProvider.name: ("a runtime of OpenHands' Runtime API", RemoteProvider.abilities),
     PodProvider.name: ("a pod of a Kubernetes cluster, or a `Sandbox` of agents.x-k8s.io", PodProvider.abilities),
 }

@@ -67,7 +67,9 @@ async def stream_admin(broker: Broker) -> AsyncIterator[Bus]:
     path = broker.home / "creds" / "bench.creds"
     everything = Permissions(publish=(">",), subscribe=(">",))
     write_secret(path, Registrar(broker.identity).mint_stream_admin(24 * 3600, everything))
-    async with Bus.open(broker.url, name="bench", identity=ConnectionIdentity.file(path), inbox="_INBOX_provisioner") as bus:
+    async with Bus.open(
+        broker.url, name="bench", identity=ConnectionIdentity.file(path), inbox="_INBOX_provisioner"
+    ) as bus:
         yield bus
 
 

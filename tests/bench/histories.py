@@ -12,17 +12,17 @@ from typing import Any, Final
 
 import asyncpg
 
+from event_ingest.batch_statements import STORE
+from event_ingest.event_rows import columns
 from event_ingest.partition_indexes import create_missing
 from event_ingest.queries.comparison import compare_sandboxes
 from event_ingest.queries.search import search_events
 from event_ingest.queries.statistics import count_statistics, show_overview
-from event_ingest.event_rows import columns
 from event_ingest.schema import ensure_partitions
 from event_ingest.search_texts import term_index
-from event_ingest.batch_statements import STORE
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EVENTS
-from sandherd.contracts.requests import GetComparison, GetOverview, SearchEvents, GetStatistics
+from sandherd.contracts.requests import GetComparison, GetOverview, GetStatistics, SearchEvents
 from sandherd.contracts.subjects import event_subject
 from tests.bench.ingest import Bench, batches_of
 from tests.bench.ingest_events import PROJECT, BenchEvent

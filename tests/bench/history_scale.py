@@ -21,7 +21,9 @@ from uuid import UUID
 
 import asyncpg
 
+from event_ingest.batch_writer import store
 from event_ingest.database import Database
+from event_ingest.event_rows import COLUMNS, Row
 from event_ingest.history_policy import RetentionPolicy
 from event_ingest.history_retention import DropResult, try_drop
 from event_ingest.partition_indexes import create_missing
@@ -30,14 +32,12 @@ from event_ingest.queries.comparison import compare_sandboxes
 from event_ingest.queries.events import list_events
 from event_ingest.queries.search import search_events
 from event_ingest.queries.trajectory import read_trajectory
-from event_ingest.totals_recount import RECOUNT
-from event_ingest.event_rows import COLUMNS, Row
 from event_ingest.schema import Schema, ensure_partitions, partition_name
 from event_ingest.short_rows import short_row
+from event_ingest.totals_recount import RECOUNT
 from event_ingest.word_segment_indexes import create_segments, read_segments
 from event_ingest.word_segments import MIN_EVENTS
-from event_ingest.batch_writer import store
-from sandherd.contracts.requests import GetAudit, GetComparison, ListEvents, SearchEvents, GetTrajectory
+from sandherd.contracts.requests import GetAudit, GetComparison, GetTrajectory, ListEvents, SearchEvents
 from tests.bench.histories import SEARCHES, make_vocabulary, published_events
 from tests.bench.ingest import OURS, Bench, batches_of
 from tests.bench.ingest_events import PROJECT

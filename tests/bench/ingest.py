@@ -24,12 +24,12 @@ import aiohttp
 import asyncpg
 import psutil
 
-from event_ingest.ingest import CONSUMER
-from event_ingest.migrator import migrate
-from event_ingest.event_rows import EventBatch, columns
-from event_ingest.short_rows import short_rows
 from event_ingest.batch_statements import STORE
 from event_ingest.batch_writer import write_new
+from event_ingest.event_rows import EventBatch, columns
+from event_ingest.ingest import CONSUMER
+from event_ingest.migrator import migrate
+from event_ingest.short_rows import short_rows
 from sandherd.bus.connection import Bus
 from sandherd.bus.consumers.consumer import Delivery
 from sandherd.contracts.subjects import Principal

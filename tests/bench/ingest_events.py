@@ -64,7 +64,10 @@ def write_events(path: Path, events: list[BenchEvent]) -> None:
     """For the process that says them."""
     with path.open("w") as file:
         for bench_event in events:
-            file.write(json.dumps([bench_event.sandbox, bench_event.id, bench_event.subject, bench_event.document.decode()]) + "\n")
+            file.write(
+                json.dumps([bench_event.sandbox, bench_event.id, bench_event.subject, bench_event.document.decode()])
+                + "\n"
+            )
 
 
 def read_events(path: Path) -> Iterator[BenchEvent]:

@@ -6,9 +6,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 from event_ingest import ingest, main
+from event_ingest.batch_writer import BatchResult, store
 from event_ingest.database import Database
 from event_ingest.event_rows import EventBatch
-from event_ingest.batch_writer import BatchResult, store
 from tests.bench.ingest_events import write_moments
 
 committed: dict[str, float] = {}

@@ -17,8 +17,7 @@ from typing import Any, Final
 from nats.aio.msg import Msg
 
 from sandherd.bus.auth.permissions import Permissions
-from sandherd.bus.connection import Bus
-from sandherd.bus.connection import ConnectionIdentity
+from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, consume
 from sandherd.bus.health import Health
 from sandherd.bus.identity import Registrar, write_secret
@@ -203,5 +202,7 @@ async def _sink(broker: Broker) -> AsyncIterator[Bus]:
     allowed = Permissions(publish=("sandherd.v1.event.>",), subscribe=("_INBOX_bench-voice.>",))
     path = broker.home / "creds" / "bench-voice.creds"
     write_secret(path, Registrar(broker.identity).mint_stream_admin(life=3600, allowed=allowed))
-    async with Bus.open(broker.url, name="bench-voice", identity=ConnectionIdentity.file(path), inbox="_INBOX_bench-voice") as bus:
+    async with Bus.open(
+        broker.url, name="bench-voice", identity=ConnectionIdentity.file(path), inbox="_INBOX_bench-voice"
+    ) as bus:
         yield bus

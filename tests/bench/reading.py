@@ -23,7 +23,9 @@ Evaluate = Callable[[ObservedEvent], object]
 _FLUSHED_EVERY: Final = 500
 
 
-async def measure(recorder: Recorder, documents: Sequence[tuple[str, bytes]], new_evaluation: Callable[[], Evaluate]) -> None:
+async def measure(
+    recorder: Recorder, documents: Sequence[tuple[str, bytes]], new_evaluation: Callable[[], Evaluate]
+) -> None:
     """`monitor.rate`: events per second of a processor, with an evaluation of its own in each run, beside none."""
     async with AsyncExitStack() as stack:
         broker = Broker(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reading-"))))

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import asyncpg
 
-from event_ingest.event_rows import columns
 from event_ingest.batch_statements import STORE
+from event_ingest.event_rows import columns
 from sandherd.bus.connection import Bus
-from sandherd.contracts.requests import GetAudit, ListEvents, GetTrajectory, Request
+from sandherd.contracts.requests import GetAudit, GetTrajectory, ListEvents, Request
 from sandherd.contracts.subjects import Principal, request_subject
 from tests.bench.ingest import ROOT, Bench, batches_of, running
 from tests.bench.ingest_events import PROJECT, SANDBOXES, BenchEvent, make_events

@@ -2,8 +2,8 @@
 
 import asyncpg
 
-from event_ingest.event_rows import columns
 from event_ingest.batch_statements import STORE
+from event_ingest.event_rows import columns
 from sandherd.contracts.subjects import Principal
 from tests.bench.ingest import Bench, batches_of
 from tests.bench.ingest_events import BenchEvent, make_events

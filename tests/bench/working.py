@@ -106,7 +106,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 @asynccontextmanager
-async def hearing(reader: Bus, subject: str, count: int = 1) -> AsyncIterator["asyncio.Future[Heard]"]:
+async def hearing(reader: Bus, subject: str, count: int = 1) -> AsyncIterator["asyncio.Future[ReceivedEvent]"]:
     """`count` messages on this subject."""
     first_event: asyncio.Future[ReceivedEvent] = asyncio.get_running_loop().create_future()
     moments: list[float] = []

@@ -13,8 +13,8 @@ from pydantic import BaseModel, TypeAdapter
 from event_ingest.migrator import MigrationKind, read_migrations
 from sandherd.contracts.commands import TaskSpec
 from sandherd.contracts.decoder import read_command, read_event
-from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.harnesses import AnyHarness
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.requests import REQUESTS
 from sandherd.contracts.resume import Resume
 from sandherd.contracts.schemas import reply_model

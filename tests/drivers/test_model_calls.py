@@ -15,7 +15,7 @@ class RecordingSink:
         self.calls = ModelCalls(now=lambda: self.time)
         self.emitted: list[tuple[str, dict[str, Any]]] = []
 
-    def add(self, *types: str, **data: Any) -> "Teller":
+    def add(self, *types: str, **data: Any) -> "RecordingSink":
         for type in types:
             named = f"agent.{type}"
             fields = {"turn": 1, **data}
@@ -68,6 +68,15 @@ def test_no_model_call_is_open_between_turns(recording_sink: RecordingSink) -> N
 
 def test_calls_of_a_subagent_are_its_own(recording_sink: RecordingSink) -> None:
     """Tools and texts of a subagent start no call of the agent that waits for it."""
-    recording_sink.add("turn_started").add("subagent_invoked", tool_use_id="s").add("thinking").add("tool_use", tool_use_id="a")
+    recording_sink.add("turn_started").add("subagent_invoked", tool_use_id="s").add("thinking").add(
+        "tool_use", tool_use_id="a"
+    )
     recording_sink.add("tool_completed", "tool_result", tool_use_id="a").add("subagent_completed", tool_use_id="s")
-    assert recording_sink.words()[4:] == ["thinking", "tool_use", "tool_completed", "tool_result", "subagent_completed", "<"]
+    assert recording_sink.words()[4:] == [
+        "thinking",
+        "tool_use",
+        "tool_completed",
+        "tool_result",
+        "subagent_completed",
+        "<",
+    ]

@@ -48,7 +48,9 @@ def until_received(text: str, model: AnthropicModel, then: Answer) -> Any:
 async def test_task_is_completed_after_a_rate_limit(line: Line, model: AnthropicModel) -> None:
     """A 429 fails the attempt with its reason, and the next one edits and runs: shown live, and stored whole."""
     edit = calls("Write", file_path="hello.py", content="print('from inside')\n")
-    model.script(Failure(status=429, message="too many"), edit, calls("Bash", command="python3 hello.py"), writes("Ok."))
+    model.script(
+        Failure(status=429, message="too many"), edit, calls("Bash", command="python3 hello.py"), writes("Ok.")
+    )
     done = await line("run", "Greet", *claude(model, "--attempts", "2"))
     shown = done.checked_output()
     for words in ("model_unavailable", "task.retry_scheduled", "+print('from inside')", "│ from inside", "0.0024 $"):
@@ -89,7 +91,9 @@ async def test_approvals_of_claude_are_granted_and_denied(line: Line, model: Ant
     model.script(
         calls("Bash", command="touch granted"),
         calls("Bash", command="touch denied"),
-        lambda requested: calls("Read", file_path="granted") if "not that one" in requested.words else writes("It was not told."),
+        lambda requested: (
+            calls("Read", file_path="granted") if "not that one" in requested.words else writes("It was not told.")
+        ),
         calls("Bash", command=HOLD),
         writes("Stopped."),
         writes("Again."),

@@ -88,7 +88,9 @@ async def test_approvals_of_openhands_are_granted_and_denied(line: Line, model: 
     model.script(
         calls("terminal", command="touch granted"),
         calls("terminal", command="touch denied"),
-        lambda requested: calls("terminal", command=HOLD) if "not that one" in requested.words else writes("It was not told."),
+        lambda requested: (
+            calls("terminal", command=HOLD) if "not that one" in requested.words else writes("It was not told.")
+        ),
         writes("Stopped."),
         Failure(status=429, message="too many"),
     )
@@ -97,7 +99,9 @@ async def test_approvals_of_openhands_are_granted_and_denied(line: Line, model: 
             requested = await given.requested("terminal")
             assert word in requested["input"]["command"]
             verdict, *options = answer
-            (await line("approvals", verdict, requested["sandbox"], requested["approval_id"], *options)).checked_output()
+            (
+                await line("approvals", verdict, requested["sandbox"], requested["approval_id"], *options)
+            ).checked_output()
         work = (await given.appears("began")).parent
         assert ((work / "granted").exists(), (work / "denied").exists()) == (True, False)
         assert (await given.send("hold on", "--interrupt"))["state"] == "acknowledged"

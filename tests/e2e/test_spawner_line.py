@@ -94,11 +94,14 @@ def test_retried_task_has_the_work_of_its_first_attempt(sandherd: Sandherd) -> N
 
 def test_batch_file_runs_in_dependency_order(sandherd: Sandherd) -> None:
     """The example file is used unchanged."""
-    given = json.loads(checked_output(sandherd("tasks", "submit", str(ROOT / "examples" / "batch" / "tasks.yaml"), "-o", "json")))
+    given = json.loads(
+        checked_output(sandherd("tasks", "submit", str(ROOT / "examples" / "batch" / "tasks.yaml"), "-o", "json"))
+    )
     names = {task["name"]: task["task"] for task in given["tasks"]}
     checked_output(sandherd("events", names["report"], "--follow"))
     states = {
-        name: json.loads(checked_output(sandherd("tasks", "get", task, "-o", "json")))["state"] for name, task in names.items()
+        name: json.loads(checked_output(sandherd("tasks", "get", task, "-o", "json")))["state"]
+        for name, task in names.items()
     }
     assert states == {"fetch": "completed", "check": "completed", "report": "completed"}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import asyncpg
 
 from sandherd.stack import postgres_user
-from sandherd.stack.child_process import ChildProcess, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.directory_access import grant_traversal
 from sandherd.stack.postgres import SUPERUSER, PostgresServer, binaries
 from tests.engines.packages import unpacked

@@ -93,7 +93,9 @@ async def test_decision_after_worker_kill_reaches_the_next_attempt(stack: Stack,
         name = await herd.submit(task("use Bash", "say done"))
         [requested] = await waiting(herd)
         await lose(herd, name, requested.sandbox, known=known)
-        delivery = await herd.grant(requested.sandbox, requested.approval_id, reason="go on", by="ada", timeout=PATIENCE)
+        delivery = await herd.grant(
+            requested.sandbox, requested.approval_id, reason="go on", by="ada", timeout=PATIENCE
+        )
         ended = await asyncio.wait_for(herd.wait(name), PATIENCE)
         assert (ended.state, ended.attempt, delivery.state) == (TaskState.COMPLETED, 2, MessageState.ACKNOWLEDGED)
         assert ended.sandbox is not None

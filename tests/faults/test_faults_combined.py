@@ -54,7 +54,7 @@ class StoredMessage:
     content: str | None
 
     @classmethod
-    def read(cls, document: bytes | str) -> "Said":
+    def read(cls, document: bytes | str) -> "StoredMessage":
         event = json.loads(document)
         content = event["data"].get("content")
         return cls(event["source"], event["sequence"], event["id"], event["type"], content)
@@ -173,7 +173,9 @@ async def ended(herd: Herd, task: str) -> TaskView:
 def check_attempt(messages: list[StoredMessage], spooled: list[StoredMessage]) -> int:
     """One attempt is whole and has one end; returns how much its agent has published."""
     assert set(spooled) <= set(messages)
-    assert [event.type for event in messages if event.type in ENDS] == ["agent.failed" if spooled else "agent.completed"]
+    assert [event.type for event in messages if event.type in ENDS] == [
+        "agent.failed" if spooled else "agent.completed"
+    ]
     assert messages[-1].type == "agent.shutdown"
     numbers = [event.content for event in messages if event.type == "agent.message"]
     assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
@@ -208,7 +210,9 @@ async def test_killing_three_workers_and_five_brokers_loses_no_event(stack: Stac
     check_stored(await stored(stack), sandboxes, [*spooled, []])
 
 
-def check_stored(found: dict[tuple[str, str], list[StoredMessage]], sandboxes: list[str], spooled: list[list[StoredMessage]]) -> None:
+def check_stored(
+    found: dict[tuple[str, str], list[StoredMessage]], sandboxes: list[str], spooled: list[list[StoredMessage]]
+) -> None:
     """The conditions for all stored events, of every publisher."""
     by_source: dict[str, list[int]] = defaultdict(list)
     for (source, _), messages in found.items():

@@ -46,7 +46,9 @@ class Release:
 def last_release() -> Release:
     """The one that is kept."""
     recorded = json.loads(RECORDED.read_text())
-    return Release(**recorded | {"migrations": {int(number): digest for number, digest in recorded["migrations"].items()}})
+    return Release(
+        **recorded | {"migrations": {int(number): digest for number, digest in recorded["migrations"].items()}}
+    )
 
 
 def release_of(commit: str) -> Release:

@@ -93,7 +93,9 @@ def access_of(credentials: Path | None, now: datetime) -> ProvisionerAccess:
             remedy="create another with `sandherd identity init DIR`, which is valid for one hour",
         )
     claims = read_claims(parts_of(path.read_text())[0])
-    return ProvisionerAccess(ConnectionIdentity.file(path), changes=_CHANGE in claims["nats"].get("pub", {}).get("allow", ()))
+    return ProvisionerAccess(
+        ConnectionIdentity.file(path), changes=_CHANGE in claims["nats"].get("pub", {}).get("allow", ())
+    )
 
 
 def _provisioners(credentials: Path | None) -> Path:

@@ -222,7 +222,9 @@ def _refuse(thing: str, error: APIError, remedy: str) -> NoReturn:
     raise ProvisionError(f"{thing}: the broker refuses the declaration ({error.description}); {fix}") from error
 
 
-async def _faults_of(thing: str, request: Awaitable[Any], wanted: Any, names: tuple[str, ...]) -> list[ConfigDifference]:
+async def _faults_of(
+    thing: str, request: Awaitable[Any], wanted: Any, names: tuple[str, ...]
+) -> list[ConfigDifference]:
     try:
         found = (await request).config
     except NotFoundError:

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from sandherd.cli.trailing_command import DescribedProgram, TrailingCommand
 from sandherd.cli.completion import context_names
 from sandherd.cli.options import HerdLocation, example
+from sandherd.cli.trailing_command import DescribedProgram, TrailingCommand
 from sandherd.client.terminal_text import write_text
 
 _PACKAGE: Final = "sandherd.cli.commands"

@@ -9,12 +9,12 @@ from typing import Final
 
 import typer
 
-from sandherd.cli.status_line import StatusLine
 from sandherd.cli.branch_names import branch_named
+from sandherd.cli.herd_session import Work
 from sandherd.cli.login_name import login_name
 from sandherd.cli.options import Format
 from sandherd.cli.render import branches, console
-from sandherd.cli.herd_session import Work
+from sandherd.cli.status_line import StatusLine
 from sandherd.cli.stderr import print_error
 from sandherd.client.branch_progress import until
 from sandherd.client.errors import HerdError

@@ -92,9 +92,9 @@ def send_command(ctx: typer.Context, find: ActOn, give: ActOn, *, what: tuple[st
 
     `give` raises `HerdError` (`conflict`) if the item has ended.
     """
+    from sandherd.cli.herd_session import target_state
     from sandherd.cli.name_prefixes import full_name, live_sandbox_of, with_file_name
     from sandherd.cli.render.console import document
-    from sandherd.cli.herd_session import target_state
     from sandherd.client.errors import HerdError
 
     verb, kind, start = what
@@ -142,7 +142,7 @@ def show_change(
 
 
 def _talk(ctx: typer.Context, work: Find, *, project: str | None, operator: bool = False, **options: Any) -> int:
-    from sandherd.cli.herd_session import run_with_herd, run_as_operator
+    from sandherd.cli.herd_session import run_as_operator, run_with_herd
 
     if operator:
         return run_as_operator(ctx, work, project=project, create=options.get("create", False))

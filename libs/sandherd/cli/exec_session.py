@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
+from sandherd.cli.herd_session import Work
 from sandherd.cli.name_prefixes import sandbox_of
 from sandherd.cli.options import Format
 from sandherd.cli.parse.task_spec import variables
 from sandherd.cli.parse.units import seconds
 from sandherd.cli.render import console
 from sandherd.cli.render.console import Paint
-from sandherd.cli.herd_session import Work
 from sandherd.cli.stderr import print_error
 from sandherd.client.errors import HerdError, checked_name
 from sandherd.client.herd import Herd

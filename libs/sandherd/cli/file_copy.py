@@ -11,12 +11,12 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any, Final, Self
 
-from sandherd.cli.status_line import StatusLine
 from sandherd.cli.git_directories import GitFilter
+from sandherd.cli.herd_session import Work
 from sandherd.cli.name_prefixes import sandbox_of
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
-from sandherd.cli.herd_session import Work
+from sandherd.cli.status_line import StatusLine
 from sandherd.cli.stderr import print_error
 from sandherd.client.errors import HerdError, checked_name
 from sandherd.client.herd import Herd

@@ -7,9 +7,9 @@ from typing import Final
 
 import typer
 
-from sandherd.cli.status_line import StatusLine
 from sandherd.cli.all_projects import everywhere
 from sandherd.cli.options import HerdLocation
+from sandherd.cli.status_line import StatusLine
 from sandherd.cli.stopped_stack import is_stopped
 from sandherd.client.context import Context, Role, holder
 from sandherd.client.errors import ServiceUnavailableError
@@ -54,7 +54,9 @@ def run_as_operator(ctx: typer.Context, work: Work, *, project: str | None = Non
     return asyncio.run(_talk(everywhere(command_context(ctx, project=project, role="operator")), work, create=create))
 
 
-def command_context(ctx: typer.Context, *, project: str | None = None, role: Role = "client", local: bool = False) -> Context:
+def command_context(
+    ctx: typer.Context, *, project: str | None = None, role: Role = "client", local: bool = False
+) -> Context:
     """Where the herd is: from the command line, else from the environment, a named context or the stack.
 
     With `local` no named context is used.

@@ -9,17 +9,17 @@ from typing import Any, TypeVar
 import typer
 
 from sandherd import stack
-from sandherd.cli.status_line import StatusLine
 from sandherd.cli.all_projects import everywhere
-from sandherd.cli.options import HerdLocation
 from sandherd.cli.herd_session import PATIENCE, command_context
+from sandherd.cli.options import HerdLocation
+from sandherd.cli.status_line import StatusLine
 from sandherd.client.context import Context, home_of
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.contracts.errors import Code
 from sandherd.contracts.states import ApprovalState
-from sandherd.safe_home import UnsafeHomeError
 from sandherd.progress_steps import OnStep
+from sandherd.safe_home import UnsafeHomeError
 from sandherd.telemetry import logs
 
 __all__ = ["config_of", "on_stack", "pending_approvals", "plain_status", "stack"]

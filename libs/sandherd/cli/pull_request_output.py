@@ -2,13 +2,13 @@
 
 from functools import partial
 
-from sandherd.cli.status_line import StatusLine
 from sandherd.cli.branch_names import branch_named
 from sandherd.cli.branch_output import show_result
+from sandherd.cli.herd_session import Work
 from sandherd.cli.login_name import login_name
 from sandherd.cli.options import Format
 from sandherd.cli.render.branches import OPEN
-from sandherd.cli.herd_session import Work
+from sandherd.cli.status_line import StatusLine
 from sandherd.client.branch_progress import until
 from sandherd.client.herd import Herd
 from sandherd.contracts.requests import BranchView

@@ -4,11 +4,11 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
+from sandherd.cli.herd_session import Work
 from sandherd.cli.name_prefixes import sandbox_of
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
 from sandherd.cli.render.comparison import VERSIONS, version_row
-from sandherd.cli.herd_session import Work
 from sandherd.cli.stderr import print_error
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sandherd.cli.status_line import StatusLine
+from sandherd.cli.herd_session import Work
 from sandherd.cli.local_repositories import examined, uploaded_once
 from sandherd.cli.name_prefixes import full_name
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
 from sandherd.cli.render.table import Column
-from sandherd.cli.herd_session import Work
+from sandherd.cli.status_line import StatusLine
 from sandherd.cli.stderr import print_error
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
@@ -108,7 +108,9 @@ def _complain_of_unaccepted(outcomes: Sequence[TaskOutcome]) -> int:
     for outcome in rejected:
         print_error(f"{outcome.task} was rejected: {outcome.error}")
     if waiting:
-        print_error(f"the spawner has not accepted {pluralize(waiting, 'task')} yet; all are stored; see `sandherd doctor`")
+        print_error(
+            f"the spawner has not accepted {pluralize(waiting, 'task')} yet; all are stored; see `sandherd doctor`"
+        )
     return 1 if rejected else 0
 
 

@@ -22,10 +22,10 @@ from sandherd.cli.file_copy import (
     warn_about_links,
 )
 from sandherd.cli.git_directories import GitFilter
+from sandherd.cli.herd_session import Work
 from sandherd.cli.name_prefixes import full_name, kind_of
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
-from sandherd.cli.herd_session import Work
 from sandherd.client.errors import HerdError
 from sandherd.client.herd import Herd
 from sandherd.client.sandboxes import archive

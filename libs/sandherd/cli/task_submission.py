@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from sandherd.cli.task_dependencies import require_dependencies
 from sandherd.cli.name_prefixes import full_name
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
@@ -14,6 +13,7 @@ from sandherd.cli.render.history import complain_of_gaps
 from sandherd.cli.render.live_view import TaskScreen
 from sandherd.cli.sandbox_creation import with_limits
 from sandherd.cli.stderr import print_error
+from sandherd.cli.task_dependencies import require_dependencies
 from sandherd.cli.wait_notices import WaitNotices
 from sandherd.client.commands import is_in_use
 from sandherd.client.errors import NAME_REMEDY, HerdError, refused

@@ -265,4 +265,8 @@ def _identity(context: Context) -> tuple[ConnectionIdentity, str, str]:
         return ConnectionIdentity.anonymous(), _ANONYMOUS_INBOX, context.project
     who = holder(context.credentials)
     chosen = context.sources.get("project", "default") != "default"
-    return ConnectionIdentity.file(context.credentials), who.inbox, context.project if chosen else who.project or context.project
+    return (
+        ConnectionIdentity.file(context.credentials),
+        who.inbox,
+        context.project if chosen else who.project or context.project,
+    )

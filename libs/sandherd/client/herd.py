@@ -248,7 +248,9 @@ class Herd(
         self, *, service: str | None = None, limit: int = 100, cursor: str | None = None
     ) -> "requests.DeadLetters":
         """Dead letters, newest first."""
-        return await self.connection.request(made(requests.ListDeadLetters, service=service, limit=limit, cursor=cursor))
+        return await self.connection.request(
+            made(requests.ListDeadLetters, service=service, limit=limit, cursor=cursor)
+        )
 
     async def dead_letter(self, number: int) -> "requests.DeadLetter":
         """One dead letter, with its payload."""

@@ -7,14 +7,14 @@ from sandherd.client.queries import SendRequest
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import (
     ListEvents,
-    ListSubscriptions,
-    ListProjects,
-    ListSchedules,
-    ListSecrets,
     ListLiveSandboxes,
     ListLiveTasks,
     ListPastSandboxes,
     ListPastTasks,
+    ListProjects,
+    ListSchedules,
+    ListSecrets,
+    ListSubscriptions,
     Request,
 )
 

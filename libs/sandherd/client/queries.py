@@ -94,7 +94,9 @@ async def whole_sandbox(send: SendRequest, name: str) -> SandboxView:
 
 async def tasks(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[TaskView]:
     """A page of tasks."""
-    return await _listing(send, made(ListLiveTasks, **wanted), lambda: made(requests.ListPastTasks, **wanted), past=past)
+    return await _listing(
+        send, made(ListLiveTasks, **wanted), lambda: made(requests.ListPastTasks, **wanted), past=past
+    )
 
 
 async def sandboxes(send: SendRequest, *, past: bool, **wanted: Any) -> ListPage[SandboxView]:

@@ -60,7 +60,9 @@ def _plain(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def pauses(shown: Iterable[ReplayFrame], *, speed: float, idle: float = IDLE_SECONDS) -> Iterator[tuple[float, ReplayFrame]]:
+def pauses(
+    shown: Iterable[ReplayFrame], *, speed: float, idle: float = IDLE_SECONDS
+) -> Iterator[tuple[float, ReplayFrame]]:
     """Each frame with the seconds to wait before it: those of the session divided by `speed`, and at most `idle`."""
     before: datetime | None = None
     for one in shown:

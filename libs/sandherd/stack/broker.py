@@ -37,7 +37,7 @@ from sandherd.concurrency import run_until_first
 from sandherd.contracts.subjects import Principal
 from sandherd.settings import Settings
 from sandherd.stack import cluster
-from sandherd.stack.child_process import ChildProcess, ChildFailedError
+from sandherd.stack.child_process import ChildFailedError, ChildProcess
 from sandherd.stack.home import Home
 from sandherd.stack.nats import ClusterMember, NatsServer, own_capacity
 
@@ -234,7 +234,11 @@ class Broker:
     @asynccontextmanager
     async def _open(self, credentials: Path, name: str, inbox: str, **options: Any) -> AsyncIterator[Bus]:
         async with Bus.open(
-            self.url, name=name, identity=ConnectionIdentity.file(credentials), inbox=inbox, **({"patience": 20} | options)
+            self.url,
+            name=name,
+            identity=ConnectionIdentity.file(credentials),
+            inbox=inbox,
+            **({"patience": 20} | options),
         ) as bus:
             yield bus
 

@@ -10,7 +10,7 @@ import nats.errors
 
 from sandherd.bus.identity import write_secret
 from sandherd.bus.identity.keys import read_claims
-from sandherd.stack.child_process import ChildProcess, ChildFailedError
+from sandherd.stack.child_process import ChildFailedError, ChildProcess
 from sandherd.stack.server_health import server_name
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import Final
 
 from sandherd.bus.storage_causes import measure_home, shortages
 from sandherd.lost_identity import lost_identity
+from sandherd.progress_steps import OnStep, ignore_step
 from sandherd.safe_home import check_home
 from sandherd.settings import CONFIG_VARIABLE
 from sandherd.stack.cluster import SizeError, size_for
@@ -17,8 +18,8 @@ from sandherd.stack.disk_space import SPACE_REMEDY, missing_space, refused_for_s
 from sandherd.stack.home import (
     STOP_SECONDS,
     Home,
-    StackPhase,
     ProcessRecord,
+    StackPhase,
     delete_config,
     noted_config,
     read_context,
@@ -28,7 +29,6 @@ from sandherd.stack.stale_processes import end, end_with_sandboxes
 from sandherd.stack.start_failure import StackFailedError, refuse_lost_identity, why_ended
 from sandherd.stack.status import PartStatus, read_status
 from sandherd.stack.supervisor_process import start_supervisor
-from sandherd.progress_steps import OnStep, ignore_step
 
 _POLL: Final = 0.03
 
@@ -178,7 +178,13 @@ def phase_of(written: StackPhase, parts: Iterable[PartStatus], *, supervised: bo
     seen = list(parts)
     if not supervised:
         left = any(part.running for part in seen)
-        return StackPhase.UNSUPERVISED if left else StackPhase.FAILED if written is StackPhase.FAILED else StackPhase.STOPPED
+        return (
+            StackPhase.UNSUPERVISED
+            if left
+            else StackPhase.FAILED
+            if written is StackPhase.FAILED
+            else StackPhase.STOPPED
+        )
     return StackPhase.NOT_READY if written is StackPhase.READY and not all(part.ready for part in seen) else written
 
 

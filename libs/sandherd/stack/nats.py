@@ -18,7 +18,7 @@ from sandherd.bus.identity import BrokerTokens
 from sandherd.bus.identity.capacity import Capacity
 from sandherd.bus.identity.server_config import limits, operator_mode, storage_config
 from sandherd.private_files import make_directory, write_file
-from sandherd.stack.child_process import ChildProcess, ChildCommand, ChildFailedError
+from sandherd.stack.child_process import ChildCommand, ChildFailedError, ChildProcess
 from sandherd.stack.server_health import CLUSTER
 
 _HOST: Final = "127.0.0.1"

@@ -21,7 +21,7 @@ import asyncpg
 from sandherd.postgres_uids import earlier_users
 from sandherd.private_files import make_directory, write_file
 from sandherd.stack import postgres_user
-from sandherd.stack.child_process import ChildProcess, ChildCommand, ChildFailedError
+from sandherd.stack.child_process import ChildCommand, ChildFailedError, ChildProcess
 from sandherd.stack.directory_access import change_owner, grant_read, grant_traversal, renew
 from sandherd.stack.postgres_socket import socket_directory
 

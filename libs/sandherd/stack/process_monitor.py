@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from sandherd.backoff import Backoff
-from sandherd.stack.child_process import ChildProcess, ChildFailedError
+from sandherd.stack.child_process import ChildFailedError, ChildProcess
 from sandherd.stack.process_exit import exit_cause, process_life
 from sandherd.telemetry import logs
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from sandherd.contracts.errors import ContractError
 from sandherd.settings import load
-from sandherd.stack.child_process import ChildProcess, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.home import Home
 from sandherd.stack.service_processes import find_program
 from sandherd.telemetry import logs

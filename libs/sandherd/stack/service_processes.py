@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.subjects import Principal
-from sandherd.stack.child_process import ChildProcess, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.home import Home
 
 if TYPE_CHECKING:

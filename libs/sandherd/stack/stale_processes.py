@@ -7,7 +7,7 @@ from typing import Final
 
 from sandherd.contracts.subjects import Principal
 from sandherd.process_signals import wait_ended
-from sandherd.stack.home import Home, StackPhase, ProcessRecord, StackRecord, read_record
+from sandherd.stack.home import Home, ProcessRecord, StackPhase, StackRecord, read_record
 from sandherd.stack.sandbox_shutdown import end_sandboxes
 from sandherd.stack.server_health import is_broker
 

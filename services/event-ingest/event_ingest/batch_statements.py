@@ -5,9 +5,9 @@ from dataclasses import fields
 from typing import Final
 
 from event_ingest.batch_totals import RATE_TYPES, SOURCE_TYPES
+from event_ingest.event_rows import COLUMNS, ERRORS
 from event_ingest.projections import CLOSING, CLOSING_ALONE
 from event_ingest.read_models import ApprovalRow, MessageRow, SandboxRow, TaskRow
-from event_ingest.event_rows import COLUMNS, ERRORS
 from sandherd.contracts.events.agent import AgentHeartbeat, AgentTurnStarted, AgentUsage
 from sandherd.contracts.events.tools import AgentToolUse
 from sandherd.contracts.model import MAX_WHOLE

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from event_ingest.projections import CLOSING, CLOSING_ALONE
 from event_ingest.event_rows import ERRORS, EventBatch, Row, columns
+from event_ingest.projections import CLOSING, CLOSING_ALONE
 from sandherd.contracts.events.agent import AgentHeartbeat, AgentTurnStarted
 from sandherd.contracts.events.tools import AgentToolUse
 from sandherd.contracts.model import MAX_WHOLE

@@ -10,12 +10,6 @@ from uuid import UUID
 import asyncpg
 
 from event_ingest.artifacts.references import ADD_REFERENCES, ArtifactRow
-from event_ingest.batch_totals import batch_totals
-from event_ingest.database import Connection, Database, DatabaseFault, classify_error
-from event_ingest.projections import Projections, project_events
-from event_ingest.read_models import as_row
-from event_ingest.event_rows import COLUMNS, EventBatch, Row, columns
-from event_ingest.short_rows import short_rows
 from event_ingest.batch_statements import (
     CONFLICTING,
     COUNT_DUPLICATES,
@@ -27,6 +21,12 @@ from event_ingest.batch_statements import (
     STORE,
     STORE_NEW,
 )
+from event_ingest.batch_totals import batch_totals
+from event_ingest.database import Connection, Database, DatabaseFault, classify_error
+from event_ingest.event_rows import COLUMNS, EventBatch, Row, columns
+from event_ingest.projections import Projections, project_events
+from event_ingest.read_models import as_row
+from event_ingest.short_rows import short_rows
 from sandherd.contracts.errors import Code, Problem
 
 _COPIED: Final = 200

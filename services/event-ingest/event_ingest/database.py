@@ -81,7 +81,9 @@ def classify_error(error: Exception) -> DatabaseFault | None:
     if isinstance(error, asyncpg.TransactionRollbackError):
         return DatabaseFault.CONFLICT
     if isinstance(error, asyncpg.PostgresError):
-        return DatabaseFault.POISON if (error.sqlstate or "")[:2] in _INVALID_DATA_CLASSES else DatabaseFault.UNAVAILABLE
+        return (
+            DatabaseFault.POISON if (error.sqlstate or "")[:2] in _INVALID_DATA_CLASSES else DatabaseFault.UNAVAILABLE
+        )
     if isinstance(error, UnicodeError):
         return DatabaseFault.POISON
     return DatabaseFault.UNAVAILABLE if isinstance(error, _NO_CONNECTION) else None

@@ -75,7 +75,9 @@ def first_due_at(
     return min((one for one in due if one is not None), default=None)
 
 
-def contents_due_at(day: date, contents: PartitionContents, policy: RetentionPolicy, not_before: datetime) -> datetime | None:
+def contents_due_at(
+    day: date, contents: PartitionContents, policy: RetentionPolicy, not_before: datetime
+) -> datetime | None:
     """The same, and not before the end of a restored day."""
     return partition_due_at(day, contents.projects, policy, max(not_before, contents.restored_until or not_before))
 

@@ -91,7 +91,9 @@ class _Progress:
         return self.copied + self.removed
 
 
-async def reduce_day(connection: Connection, wanted: DayReduction, now: datetime, archived: int | None) -> ReductionResult:
+async def reduce_day(
+    connection: Connection, wanted: DayReduction, now: datetime, archived: int | None
+) -> ReductionResult:
     """Remove what is expired from a day. Of a connection that is in no transaction; after an error it is closed.
 
     With `archived`, only if the day has this number of events: as events are only added, they are archived.
@@ -110,7 +112,9 @@ async def reduce_day(connection: Connection, wanted: DayReduction, now: datetime
     return done
 
 
-async def _replace(connection: Connection, wanted: DayReduction, now: datetime, archived: int | None) -> ReductionResult:
+async def _replace(
+    connection: Connection, wanted: DayReduction, now: datetime, archived: int | None
+) -> ReductionResult:
     day = wanted.day
     if not await is_attached(connection, day):
         return ReductionResult.NEEDED
@@ -146,7 +150,9 @@ async def _swap(
     return ReductionResult.REDUCED
 
 
-async def _remove_late(connection: Connection, wanted: DayReduction, now: datetime, archived: int | None) -> ReductionResult:
+async def _remove_late(
+    connection: Connection, wanted: DayReduction, now: datetime, archived: int | None
+) -> ReductionResult:
     """Remove a few events that were stored after the day was reduced; ends the transaction if it does."""
     try:
         if not await _lock(connection, wanted.day, now):

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from event_ingest.agent_metrics import AgentMetrics
+from event_ingest.batch_writer import BatchResult, store
 from event_ingest.database import Database, DatabaseUnavailableError, classify_error
 from event_ingest.event_rows import TYPE, EventBatch
-from event_ingest.batch_writer import BatchResult, store
 from sandherd.bus.consumers.consumer import DONE, Dead, Delivery, Outcome, Retry
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EVENTS

@@ -33,13 +33,13 @@ from event_ingest.queries.events import list_events
 from event_ingest.queries.file_versions import list_file_versions
 from event_ingest.queries.output import list_output
 from event_ingest.queries.pages import RESERVED_REPLY_BYTES
-from event_ingest.queries.tasks_and_sandboxes import list_sandboxes, list_tasks
 from event_ingest.queries.retention import hold, release, show_status
 from event_ingest.queries.search import search_events
 from event_ingest.queries.statistics import count_statistics, show_overview
 from event_ingest.queries.stored_artifacts import StoredArtifacts
 from event_ingest.queries.stream_reader import NO_REPLY, stored_through
 from event_ingest.queries.subscriptions import Subscriptions
+from event_ingest.queries.tasks_and_sandboxes import list_sandboxes, list_tasks
 from event_ingest.queries.trajectory import read_trajectory
 from event_ingest.queries.transcript import read_transcript
 from event_ingest.queries.usage import add_up_usage
@@ -50,34 +50,34 @@ from event_ingest.subscription_watch import SubscriptionWatch
 from event_ingest.word_segment_indexes import WordSegments
 from sandherd.contracts.requests import (
     DATABASE,
-    ListApprovals,
+    EventList,
     GetAudit,
     GetComparison,
+    GetHistoryStatus,
+    GetOutput,
+    GetOverview,
+    GetStatistics,
+    GetTrajectory,
+    GetTranscript,
+    GetUsage,
+    HoldHistory,
+    ListApprovals,
     ListDeadLetters,
     ListEvents,
     ListFileVersions,
     ListHistoryArchives,
-    GetHistoryStatus,
-    GetOutput,
-    GetOverview,
-    SearchEvents,
-    GetStatistics,
-    ListSubscriptions,
-    GetTrajectory,
-    GetTranscript,
-    GetUsage,
-    VerifyHistory,
-    EventList,
-    HoldHistory,
-    PartKind,
     ListPastSandboxes,
     ListPastTasks,
+    ListSubscriptions,
+    PartKind,
     ReadStoredArtifact,
     ReleaseHistory,
     Request,
     RestoreHistory,
+    SearchEvents,
     Subscribe,
     Unsubscribe,
+    VerifyHistory,
 )
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import IncomingRequest, RequestLane, Service, serve

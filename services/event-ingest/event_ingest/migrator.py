@@ -115,7 +115,8 @@ def before_new_code(migrations: Sequence[Migration]) -> list[Migration]:
     that, a version must number its own `before` migrations before its own `after` ones.
     """
     last = max(
-        (position for position, migration in enumerate(migrations, 1) if migration.kind is not MigrationKind.AFTER), default=0
+        (position for position, migration in enumerate(migrations, 1) if migration.kind is not MigrationKind.AFTER),
+        default=0,
     )
     return list(migrations[:last])
 

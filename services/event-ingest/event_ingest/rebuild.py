@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import asyncpg
 
+from event_ingest.batch_statements import FOLD_APPROVALS, FOLD_MESSAGES, FOLD_SANDBOXES, FOLD_TASKS
 from event_ingest.database import Connection
+from event_ingest.event_rows import columns
 from event_ingest.queries.verification import ExaminedEntities, examine, list_entities
 from event_ingest.read_models import as_row
 from event_ingest.totals_recount import RECOUNT
-from event_ingest.event_rows import columns
-from event_ingest.batch_statements import FOLD_APPROVALS, FOLD_MESSAGES, FOLD_SANDBOXES, FOLD_TASKS
 from event_ingest.verification import TABLES, Pair, ReadTable, Totals
 
 _PAGE: Final = 20

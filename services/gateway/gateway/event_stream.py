@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from gateway.access_tokens import AccessError, Caller, TokenReader
 from gateway.api_server import CONNECTION, ApiConnection
-from gateway.stream_cursors import StreamStart, cursor, start_of
-from gateway.request_guard import Receive, Scope, Send
 from gateway.live_feeds import EventSource, LiveFeeds
 from gateway.problems import problem_of, problem_response
+from gateway.request_guard import Receive, Scope, Send
+from gateway.stream_cursors import StreamStart, cursor, start_of
 from gateway.stream_reader import NO_REPLY, EventFrame
 from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.contracts.errors import Code
@@ -147,7 +147,9 @@ class EventStreamResponse(Response):
                 await self._ended.wait()
         return self._ended.is_set()
 
-    async def _pump(self, source: EventSource, epoch: str, start: StreamStart, connection: ApiConnection, send: Send) -> None:
+    async def _pump(
+        self, source: EventSource, epoch: str, start: StreamStart, connection: ApiConnection, send: Send
+    ) -> None:
         kind = "ready" if start.resync is None else "resync"
         head = message(kind, cursor(epoch, start.after), json.dumps({"reason": start.resync}))
         await self._write(connection, send, f"retry: {RETRY_MS}\n\n".encode() + head)

@@ -9,8 +9,8 @@ from gateway.api_server import ApiServer
 from gateway.application import application
 from gateway.downloads import DownloadSpace
 from gateway.event_stream import EventStreams
-from gateway.request_guard import RequestGuard
 from gateway.live_feeds import LiveFeeds
+from gateway.request_guard import RequestGuard
 from gateway.request_heads import hosts_of
 from gateway.sessions import Backend
 from gateway.sockets import SocketTable

@@ -8,15 +8,23 @@ from typing import Final, cast
 from message_relay.approval import Approval, ApprovalRef, requested_approval, service_approval
 from message_relay.approval_carryover import ApprovalCarryover
 from message_relay.approval_messages import message_of, rejected, requested
-from message_relay.approval_rules import ApprovalRefusal, answered, inheriting, is_decided_by, refusal, replaced, withdrawn
+from message_relay.approval_rules import (
+    ApprovalRefusal,
+    answered,
+    inheriting,
+    is_decided_by,
+    refusal,
+    replaced,
+    withdrawn,
+)
 from message_relay.approval_store import ApprovalStore, StoredApproval
 from message_relay.relay_events import RelayEvents
 from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, Retry
 from sandherd.contracts.commands import AnswerApproval, RequestApproval, WithdrawApproval
 from sandherd.contracts.decoder import read_event
-from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events.tools import AgentApprovalRequested, AgentApprovalWithdrawn
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.telemetry import logs
 
 PATIENCE: Final = timedelta(seconds=5)

@@ -5,11 +5,11 @@ from datetime import datetime
 from message_relay.approval import Approval, ApprovalDecision
 from message_relay.approval_rules import LONGEST_WAIT, is_decided_by
 from sandherd.contracts.commands import AnswerApproval
-from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.message import ApprovalDenied, ApprovalExpired, ApprovalGranted, ApprovalRequested
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.states import ApprovalState
 
 

@@ -37,7 +37,9 @@ def refusal(
     if approval.decision is not None:
         return ApprovalRefusal(Code.CONFLICT, decided_already(approval, approval.decision))
     if _is_late(approval, now):
-        return ApprovalRefusal(Code.CONFLICT, f"{_name(approval)} expired at {approval.expires_at:%Y-%m-%d %H:%M:%S} UTC")
+        return ApprovalRefusal(
+            Code.CONFLICT, f"{_name(approval)} expired at {approval.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
     return None
 
 

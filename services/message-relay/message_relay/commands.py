@@ -24,20 +24,20 @@ from message_relay.delivery_rules import (
     too_many,
     too_many_of_project,
 )
-from message_relay.relay_events import ACKNOWLEDGED, BEGUN, ENDED, RelayEvents, named_source
 from message_relay.inbox import Inbox, Key
 from message_relay.message_names import MessageNames, NameEntry
 from message_relay.name_claims import NameClaim, NameUse, claim_of, excess, is_unique, reservation, taken, use_of
 from message_relay.record_reader import sandbox_record
+from message_relay.relay_events import ACKNOWLEDGED, BEGUN, ENDED, RelayEvents, named_source
 from sandherd.bus.connection import Bus, StreamFullError, SubjectFullError
 from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, Retry
 from sandherd.concurrency import KeyedLocks, both
 from sandherd.contracts.commands import AnswerApproval, RequestApproval, SendMessage, WithdrawApproval
 from sandherd.contracts.decoder import read_command, read_event
-from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events.conversation import AgentMessageSent
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.records import SharedSandboxRecord
 
 _INBOX_FULL: Final = Retry(5.0, "the inbox of its sandbox is full")

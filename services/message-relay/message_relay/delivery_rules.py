@@ -8,7 +8,6 @@ from typing import Final
 from pydantic import ValidationError
 
 from sandherd.contracts.commands import SendMessage
-from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events.conversation import AgentMessageSent
@@ -19,6 +18,7 @@ from sandherd.contracts.events.message import (
     MessageQueued,
     MessageRejected,
 )
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.records import SharedSandboxRecord
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
 from sandherd.contracts.streams import MAX_INBOX_MESSAGES

@@ -129,7 +129,9 @@ class Dispatcher:
         clock = asyncio.get_running_loop().time
         attempt, due = 0, clock()
         async with self._waking_on(*key, "agent.*", start=False):
-            while (left := await self._drain(key, overtake=left is LeftoverAnswer.SILENT)) is not LeftoverAnswer.NOTHING:
+            while (
+                left := await self._drain(key, overtake=left is LeftoverAnswer.SILENT)
+            ) is not LeftoverAnswer.NOTHING:
                 if clock() >= due:
                     due = clock() + await self._expire(key)
                 with suppress(TimeoutError):

@@ -6,10 +6,10 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from message_relay.answer_router import AnswerRouter, LeftoverAnswer, AnswerRoute
+from message_relay.answer_router import AnswerRoute, AnswerRouter, LeftoverAnswer
 from message_relay.delivery_rules import (
-    NoRecipient,
     DeliveryStep,
+    NoRecipient,
     acknowledged,
     delivered,
     ended,
@@ -18,13 +18,13 @@ from message_relay.delivery_rules import (
     next_step,
     rejection,
 )
-from message_relay.relay_events import ACKNOWLEDGED, ENDED, RelayEvents
 from message_relay.inbox import Inbox, InboxEntry, Key
 from message_relay.record_reader import sandbox_record
+from message_relay.relay_events import ACKNOWLEDGED, ENDED, RelayEvents
 from sandherd.bus.connection import Bus, NoResponderError, RequestTimeoutError
 from sandherd.concurrency import both
-from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.events.message import MessageExpired, MessageRejected
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.records import SharedSandboxRecord
 from sandherd.contracts.subjects import DELIVER
 from sandherd.telemetry import logs, spans
@@ -97,7 +97,9 @@ class InboxDelivery:
             )
         return await self._process_message(waiting, key, known)
 
-    async def _process_message(self, waiting: InboxEntry, key: Key, known: SharedSandboxRecord | None) -> LeftoverAnswer:
+    async def _process_message(
+        self, waiting: InboxEntry, key: Key, known: SharedSandboxRecord | None
+    ) -> LeftoverAnswer:
         step = next_step(waiting.message, datetime.now(UTC), ended(key[1], known))
         if step is DeliveryStep.DELIVER:
             if not is_reachable(known):

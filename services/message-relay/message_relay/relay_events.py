@@ -25,10 +25,10 @@ from sandherd.bus.consumers.consumer import Delivery
 from sandherd.bus.kv import last_message
 from sandherd.bus.publish_retries import BROKER_BACKOFF
 from sandherd.concurrency import KeyedLocks
-from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.message import MessageDelivered, MessageRejected
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import DerivedIds
 from sandherd.contracts.subjects import event_subject
 from sandherd.telemetry import logs

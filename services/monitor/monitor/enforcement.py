@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 import nats.errors
 import nats.js.errors
 
-from monitor import housekeeping_findings, guardian
+from monitor import guardian, housekeeping_findings
 from monitor.actions import Actions
 from monitor.assessment.assessor import Assessor, Suspicion
 from monitor.assessment.model_reply import Assessment

@@ -9,10 +9,10 @@ from monitor import interventions, notices
 from monitor.assessment.allowance import TokenAllowance
 from monitor.evaluation import RuleFailedError, disabled
 from monitor.facts import Key, ObservedEvent
-from monitor.state_fold import fold, step
 from monitor.notices import Notice
 from monitor.rule_set import ALL, RuleSet
 from monitor.sandbox_state import SandboxActivity
+from monitor.state_fold import fold, step
 from sandherd.contracts.events.agent import AgentHeartbeat
 from sandherd.contracts.events.monitor import MonitorFindingAssessed
 

@@ -17,8 +17,8 @@ from monitor.conductor.policy import ConductorPolicy
 from monitor.conductor.report_handler import ReportHandler
 from monitor.partition_leases import PartitionShares
 from monitor.partition_plan import partition_of
-from monitor.rule_settings import rule_set_of
 from monitor.replica_watch import ReplicaWatch
+from monitor.rule_settings import rule_set_of
 from sandherd.bus.consumers.consumer import Delivery, Outcome
 from sandherd.bus.lease import Lease
 from sandherd.bus.publisher import EventPublisher

@@ -7,12 +7,12 @@ The monitor's own events are folded in too, so that a restarted monitor knows wh
 
 from typing import Any, Final
 
-from monitor import file_edits, evaluation, interventions, outages, sandbox_usage
-from monitor.tool_calls import closed, opened
+from monitor import evaluation, file_edits, interventions, outages, sandbox_usage
 from monitor.facts import OF_USERS, EndedCall, Observation, ObservedEvent
 from monitor.file_contents import with_content
 from monitor.rule_set import ALL, RuleSet
 from monitor.sandbox_state import ActedFinding, Assignment, SandboxActivity
+from monitor.tool_calls import closed, opened
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.agent import AgentEvent, AgentHeartbeat, AgentStarted, AgentTurnCompleted
 from sandherd.contracts.events.message import ApprovalEvent, MessageAcknowledged, MessageEvent
@@ -178,7 +178,11 @@ def _entered(state: SandboxActivity, seen: ObservedEvent, sign: dict[str, Any]) 
     becomes = _state_of(seen)
     if becomes in _LIVE:
         resumed = seen.at if seen.type == SandboxResumed.type else state.resumed_at
-        return sign | {"paused": False, "resumed_at": resumed, "progress": sandbox_usage.resumed(state.progress, seen.at)}
+        return sign | {
+            "paused": False,
+            "resumed_at": resumed,
+            "progress": sandbox_usage.resumed(state.progress, seen.at),
+        }
     if becomes is SandboxState.PAUSED:
         progress = sandbox_usage.paused(state.progress, seen.at)
         return {"paused": True, "progress": progress, "steering": interventions.paused(state)}

@@ -16,8 +16,8 @@ from spawner.access_tokens.token_record import TokenRecord
 from spawner.named_secrets.secret_store import OF_WEBHOOKS, SecretStore
 from spawner.pool.warm_record import WarmRecord
 from spawner.projects.project_record import ProjectRecord
-from spawner.records.index import Index
 from spawner.records.base_record import Record
+from spawner.records.index import Index
 from spawner.records.store import Store, StoredRecord
 from spawner.records.vault import Vault
 from spawner.repositories.branch_record import BranchRecord

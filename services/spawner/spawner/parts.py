@@ -8,12 +8,12 @@ from sandherd.bus.consumers.consumer import Delivery, Outcome
 from sandherd.bus.identity import Minter
 from sandherd.bus.lease import Lease
 from sandherd.contracts.requests import (
+    DeleteSecret,
     GetCredential,
     GetSubmittedTask,
-    DeleteSecret,
-    ListSecrets,
     ListLiveSandboxes,
     ListLiveTasks,
+    ListSecrets,
     Prune,
     Request,
     SetSecret,
@@ -73,7 +73,17 @@ class Core:
 
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {
     **dict.fromkeys(
-        (GetCredential, ListLiveTasks, ListLiveSandboxes, GetSubmittedTask, Prune, SetSecret, ListSecrets, DeleteSecret), 1
+        (
+            GetCredential,
+            ListLiveTasks,
+            ListLiveSandboxes,
+            GetSubmittedTask,
+            Prune,
+            SetSecret,
+            ListSecrets,
+            DeleteSecret,
+        ),
+        1,
     ),
     **projects.ANSWERED,
     **branches.ANSWERED,

@@ -159,7 +159,9 @@ class Emitter:
     def _record(self, data: EventData, sequence: int) -> SpoolRecord:
         identity = new_uuid()
         document = self._envelopes.document(data, data.type, id=identity, time=self._clock(), sequence=sequence)
-        return SpoolRecord(RecordKind.EVENT, self._subject_of(data.type), str(identity), document, sequence, _mark(data))
+        return SpoolRecord(
+            RecordKind.EVENT, self._subject_of(data.type), str(identity), document, sequence, _mark(data)
+        )
 
 
 def _mark(data: EventData) -> RecordMark:

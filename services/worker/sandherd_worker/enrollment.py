@@ -22,7 +22,7 @@ from sandherd.bus.identity import bearer
 from sandherd.bus.replies import read_reply
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, run_until_first
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import GetCredential, CredentialGrant
+from sandherd.contracts.requests import CredentialGrant, GetCredential
 from sandherd.contracts.subjects import CREDENTIAL
 from sandherd.telemetry import logs
 from sandherd_worker.assignment import Assignment

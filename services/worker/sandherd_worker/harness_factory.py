@@ -70,12 +70,12 @@ def _task_file(harness: CommandHarness, text: str, folder: Path) -> dict[str, st
 def _driver(spec: TaskSpec, parts: WorkerResources, sink: EventSink, turned: Turned) -> Harness:
     from sandherd_worker.harnesses.driver import DriverHarness
     from sandherd_worker.harnesses.driver_launch import driver_launch
-    from sandherd_worker.harnesses.driver_task import HarnessContext, DriverTask
+    from sandherd_worker.harnesses.driver_task import DriverTask, HarnessContext
     from sandherd_worker.harnesses.program import Program
     from sandherd_worker.herd.mcp_config import McpConfig, added
     from sandherd_worker.herd.tools import HerdTools
-    from sandherd_worker.task_resume import resume_of
     from sandherd_worker.session_store import DRIVER, SessionStore
+    from sandherd_worker.task_resume import resume_of
 
     who = parts.who
     launch = driver_launch(spec.harness, who)

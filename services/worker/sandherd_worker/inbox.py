@@ -12,9 +12,9 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from sandherd.bus.connection import Bus
-from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.events.agent import AgentInterrupted
 from sandherd.contracts.events.conversation import AgentMessageInjected
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.subjects import DELIVER
 from sandherd.telemetry import logs
 from sandherd_worker.assignment import Assignment

@@ -12,7 +12,6 @@ from sandherd.process_signals import end
 from sandherd.telemetry import logs
 from sandherd_worker.access.command_log import unfinished
 from sandherd_worker.emitter import now
-from sandherd_worker.worker_exit import STOPPED
 from sandherd_worker.harness_factory import read_spec, secrets
 from sandherd_worker.processes import orphans
 from sandherd_worker.redaction import Redactor
@@ -20,6 +19,7 @@ from sandherd_worker.repository.branch_saver import BranchSaver
 from sandherd_worker.repository.checkout import MARK
 from sandherd_worker.spool_disk import SpoolFullError
 from sandherd_worker.work_snapshot import OutputTranscript, WorkSaver, time_to_save
+from sandherd_worker.worker_exit import STOPPED
 from sandherd_worker.worker_resources import WorkerResources
 
 _LOST: Final = "worker_lost"

@@ -15,7 +15,7 @@ from typing import Final
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd_worker import spool_cursor
 from sandherd_worker.spool_cursor import SpoolCursor
-from sandherd_worker.spool_disk import SpoolDisk, SpoolSegment, SpoolError, SpoolFullError, new_segment, spool_error
+from sandherd_worker.spool_disk import SpoolDisk, SpoolError, SpoolFullError, SpoolSegment, new_segment, spool_error
 from sandherd_worker.spool_file import RecordMark, SpoolRecord, encode
 from sandherd_worker.spool_writer import SpoolWriter
 

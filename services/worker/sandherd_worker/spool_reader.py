@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandherd_worker.spool import Spool
-from sandherd_worker.spool_disk import SpoolSegment, SpoolBrokenError
+from sandherd_worker.spool_disk import SpoolBrokenError, SpoolSegment
 from sandherd_worker.spool_file import SpoolRecord, decode, needed
 
 _READ_BYTES: Final = 256 * 1024

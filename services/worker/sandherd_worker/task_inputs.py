@@ -13,8 +13,8 @@ from sandherd.contracts.task_inputs import TaskInput
 from sandherd_worker.access.artifact_client import ArtifactClient
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.broker_session import CurrentConnection
-from sandherd_worker.previous_attempt import extract_work
 from sandherd_worker.ignored_inputs import missing_ignored_inputs
+from sandherd_worker.previous_attempt import extract_work
 
 _EXPIRED: Final = "it is stored for some days only: submit both tasks again"
 _ABSENT: Final = "git may ignore it there, or the task has not written it; see `sandherd files {task}`"

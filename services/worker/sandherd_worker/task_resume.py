@@ -15,8 +15,8 @@ from sandherd_worker.access.archive import write_files
 from sandherd_worker.access.artifact_client import ArtifactClient
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.broker_session import CurrentConnection
-from sandherd_worker.worker_exit import StopRequest
 from sandherd_worker.harnesses.base import AgentEnd
+from sandherd_worker.ignored_inputs import missing_ignored_inputs
 from sandherd_worker.previous_attempt import (
     Publish,
     copy,
@@ -27,7 +27,7 @@ from sandherd_worker.previous_attempt import (
 from sandherd_worker.repository.checkout import CheckoutError, check_out
 from sandherd_worker.repository.commit_identity import identity_of
 from sandherd_worker.task_inputs import NoInputError, place_inputs
-from sandherd_worker.ignored_inputs import missing_ignored_inputs
+from sandherd_worker.worker_exit import StopRequest
 from sandherd_worker.worker_resources import WorkerResources
 
 _SESSION: Final = "session.resumed"
@@ -96,7 +96,9 @@ async def _place(spec: TaskSpec, parts: WorkerResources, *, restored: bool) -> N
         await run_until_first(place_inputs(spec.inputs, who, line, restored=restored), stop.wait())
 
 
-async def _check_out(spec: TaskSpec, repository: Repository, parts: WorkerResources, publish: Publish, *, restored: bool) -> bool:
+async def _check_out(
+    spec: TaskSpec, repository: Repository, parts: WorkerResources, publish: Publish, *, restored: bool
+) -> bool:
     """Check the branch out, unless the worker must end first; returns whether the tree still is the restored one.
 
     Raises `CheckoutError`, `OSError`.

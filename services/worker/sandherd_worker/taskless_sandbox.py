@@ -11,10 +11,10 @@ from sandherd.telemetry import logs
 from sandherd_worker.access.archive import write_files
 from sandherd_worker.access_server import AccessServer
 from sandherd_worker.emitter import now
-from sandherd_worker.worker_exit import SPOOL
 from sandherd_worker.heartbeat import Heartbeat, measuring
 from sandherd_worker.spool_disk import SpoolError
 from sandherd_worker.uplink import Uplink
+from sandherd_worker.worker_exit import SPOOL
 from sandherd_worker.worker_resources import WorkerResources
 
 SDK = "none"

@@ -50,7 +50,7 @@ def _build_validators() -> None:
     from sandherd.contracts import envelope_writer
     from sandherd.contracts.commands import SandboxSpec, TaskSpec
     from sandherd.contracts.events import agent, conversation, tools
-    from sandherd.contracts.requests import GetCredential, CredentialGrant
+    from sandherd.contracts.requests import CredentialGrant, GetCredential
     from sandherd.telemetry import logs
 
     logs.load()

@@ -13,8 +13,8 @@ from sandherd.contracts.events.access import AgentTranscriptSaved, AgentWorkSave
 from sandherd_worker.artifact_records import TEXT
 from sandherd_worker.assignment import Assignment
 from sandherd_worker.emitter import Emitter
-from sandherd_worker.worker_exit import StopRequest
 from sandherd_worker.spool import Spool
+from sandherd_worker.worker_exit import StopRequest
 
 _ARCHIVE: Final = "application/gzip"
 SHARE_OF_GRACE: Final = 0.6

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from sandherd.archives.ignore import IgnoreRules
 from sandherd_worker.content_store import NOWHERE, ContentStore
-from sandherd_worker.file_diffs import FileDiff, Clean, compare, is_binary
+from sandherd_worker.file_diffs import Clean, FileDiff, compare, is_binary
 from sandherd_worker.file_fingerprints import (
     IDENTITY_BYTES,
     RemovedFile,

@@ -12,13 +12,13 @@ from sandherd_worker.assignment import Assignment
 from sandherd_worker.broker_session import BrokerSession, CurrentConnection
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.enrollment import delete_key
-from sandherd_worker.worker_exit import SPOOL, ExitCode, StopRequest, without_task
 from sandherd_worker.harness_factory import secrets
 from sandherd_worker.inbox import DeliveredMessages, Inbox
 from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
 from sandherd_worker.uplink import Uplink
+from sandherd_worker.worker_exit import SPOOL, ExitCode, StopRequest, without_task
 from sandherd_worker.worker_resources import WorkerResources
 
 if TYPE_CHECKING:

@@ -95,7 +95,9 @@ class Kubelet:
     async def drain(self, pod: Json) -> None:
         """End a pod on request, with its own grace, as where its node is drained."""
         eviction_reason = "Eviction API: evicting"
-        self._change(pod, {"conditions": [_condition("DisruptionTarget", "True", "EvictionByEvictionAPI", eviction_reason)]})
+        self._change(
+            pod, {"conditions": [_condition("DisruptionTarget", "True", "EvictionByEvictionAPI", eviction_reason)]}
+        )
         await self.delete(pod, pod["spec"]["terminationGracePeriodSeconds"])
 
     async def close(self) -> None:

@@ -30,7 +30,9 @@ _WRAPPER = """#!/bin/sh
 class Machine:
     """Started, ended, started again with the same files; removed. `real`: the folders of a real agent server."""
 
-    def __init__(self, name: str, folder: Path, groups: ControlGroups, memory: int, real: tuple[Path, Path] | None) -> None:
+    def __init__(
+        self, name: str, folder: Path, groups: ControlGroups, memory: int, real: tuple[Path, Path] | None
+    ) -> None:
         self._name = name
         self._folder = folder / name
         self._groups = groups

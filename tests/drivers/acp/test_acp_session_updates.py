@@ -200,7 +200,11 @@ def test_subagents_are_distinguished(updates: SessionUpdates) -> None:
     assert [(fields["content"], fields["parent_tool_use_id"]) for fields in named(events, "agent.message")] == [
         *(("I ask.", None), ("I look.", "t1"), ("Me too.", "t2"), ("x", None))
     ]
-    ends = [*named(events, "agent.tool_use"), *named(events, "agent.tool_completed"), *named(events, "agent.tool_result")]
+    ends = [
+        *named(events, "agent.tool_use"),
+        *named(events, "agent.tool_completed"),
+        *named(events, "agent.tool_result"),
+    ]
     assert [fields["parent_tool_use_id"] for fields in ends] == ["t1", None, "t1", "t1", None]
     assert updates.last_message == "x"
 

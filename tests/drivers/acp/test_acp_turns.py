@@ -31,7 +31,9 @@ async def test_task_runs_from_begin_to_stop(converse: Converse) -> None:
         "agent.system_message", "agent.tool_use", "agent.tool_completed", "agent.tool_result", "agent.message",
         "agent.assistant_message", "agent.usage", "agent.turn_completed", "driver.result", "driver.turn",
     ]  # fmt: skip
-    assert driver.emitted("driver.ready") == [{"session_id": "sess-1", "model": "scripted-9", "version": "scripted 1.0"}]
+    assert driver.emitted("driver.ready") == [
+        {"session_id": "sess-1", "model": "scripted-9", "version": "scripted 1.0"}
+    ]
     usage = driver.emitted("agent.usage")[0]
     assert (usage["cost_micro_usd"], usage["input_tokens"], usage["output_tokens"]) == (250_000, 30, 4)
     assert driver.emitted("driver.result") == [

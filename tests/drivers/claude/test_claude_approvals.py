@@ -49,7 +49,9 @@ async def test_approval_is_requested_in_every_permission_mode(
 
 
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
-async def test_nothing_is_requested_where_policy_allows_all(claude: StartClaude, model: AnthropicModel, mode: str) -> None:
+async def test_nothing_is_requested_where_policy_allows_all(
+    claude: StartClaude, model: AnthropicModel, mode: str
+) -> None:
     """Permissions that the program itself would request are granted without an approval."""
     model.script(calls("Bash", command="touch a.txt"), calls("Write", file_path="b.txt", content="1"), writes("done"))
     driver = await claude("work", permission_mode=mode)

@@ -70,7 +70,9 @@ async def test_exceeded_budget_is_a_failure(claude: StartClaude, model: Anthropi
     assert driver.emitted("agent.usage")[0]["cost_micro_usd"] > 500_000
     message = driver.message("go on")
     await driver.until(
-        lambda: message in [line["message"] for line in driver.emitted("driver.taken") + driver.emitted("driver.refused")],
+        lambda: (
+            message in [line["message"] for line in driver.emitted("driver.taken") + driver.emitted("driver.refused")]
+        ),
         "the message was forgotten",
     )
 

@@ -92,7 +92,11 @@ async def test_transcript_is_complete_at_each_turns_end(claude: StartClaude, mod
     driver = await claude("begin")
     transcript_line = await driver.received("driver.transcript", keep=True)
     assert "the very last words" in Path(transcript_line["path"]).read_text()
-    assert Path(transcript_line["path"]).stem == transcript_line["session_id"] == driver.emitted("driver.ready")[0]["session_id"]
+    assert (
+        Path(transcript_line["path"]).stem
+        == transcript_line["session_id"]
+        == driver.emitted("driver.ready")[0]["session_id"]
+    )
     await driver.received("driver.result")
 
 

@@ -88,7 +88,9 @@ async def receive(tracker: TurnTracker, *messages: Any) -> None:
         await tracker.handle(message)
 
 
-async def test_message_at_the_end_of_a_turn_delays_the_outcome(tracker: TurnTracker, recording_wire: RecordingWire) -> None:
+async def test_message_at_the_end_of_a_turn_delays_the_outcome(
+    tracker: TurnTracker, recording_wire: RecordingWire
+) -> None:
     """The message was handed over, and the program has not read it when it reports idle."""
     tracker.register("u1", None, "task")
     await receive(tracker, RUNNING, INIT, UserMessage("task", "u1"))
@@ -159,9 +161,13 @@ async def test_message_in_the_result_is_accepted(tracker: TurnTracker, recording
 
 
 @pytest.mark.parametrize("message", ["m", None])
-async def test_message_blocked_by_hook_is_refused(tracker: TurnTracker, recording_wire: RecordingWire, message: str | None) -> None:
+async def test_message_blocked_by_hook_is_refused(
+    tracker: TurnTracker, recording_wire: RecordingWire, message: str | None
+) -> None:
     """A message that a hook blocks is refused though the turn's result names it; a blocked task fails."""
-    blocked = SystemMessage("informational", {"prompt_submit_outcome": {"kind": "blocked_by_hook", "prompt_kept": False}})
+    blocked = SystemMessage(
+        "informational", {"prompt_submit_outcome": {"kind": "blocked_by_hook", "prompt_kept": False}}
+    )
     tracker.register("u1", message, "text")
     await receive(tracker, RUNNING, INIT, blocked, ResultMessage(user_message_uuids=["u1"]), IDLE)
     outcome = ["result exit_status passed_over"] if message is None else []
@@ -172,7 +178,9 @@ async def test_message_blocked_by_hook_is_refused(tracker: TurnTracker, recordin
     assert len([word for word in recording_wire.words if word.startswith("result")]) == 1
 
 
-async def test_turns_are_stopped_until_all_earlier_messages_are(tracker: TurnTracker, recording_wire: RecordingWire) -> None:
+async def test_turns_are_stopped_until_all_earlier_messages_are(
+    tracker: TurnTracker, recording_wire: RecordingWire
+) -> None:
     """The turn of a waiting message is stopped too; then later messages continue."""
     stopped: list[int] = []
 

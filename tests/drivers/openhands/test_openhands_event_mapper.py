@@ -16,9 +16,9 @@ from sandherd_drivers.openhands.event_mapper import (
     OpenHandsEventMapper,
     terminal_output,
 )
+from sandherd_drivers.openhands.task_work import outcome_of_status
 from sandherd_drivers.openhands.tool_results import call_result
 from sandherd_drivers.openhands.usage import ConversationTotals, UsageMeter
-from sandherd_drivers.openhands.task_work import outcome_of_status
 
 
 def new_mapper() -> OpenHandsEventMapper:
@@ -205,7 +205,9 @@ def test_differences_add_up_to_the_usage(steps: list[tuple[float, int, int]]) ->
     meter = UsageMeter(total)
     differences: list[dict[str, Any]] = []
     for cost, prompt, output in steps:
-        total = ConversationTotals(total.cost_usd + cost, total.prompt_tokens + prompt, total.output_tokens + output, 10, 20)
+        total = ConversationTotals(
+            total.cost_usd + cost, total.prompt_tokens + prompt, total.output_tokens + output, 10, 20
+        )
         differences += _some(meter.difference(total))
     spent = {name: sum(difference[name] for difference in differences) for name in total.event_fields()}
     began = ConversationTotals(1.0, 500, 50, 10, 20).event_fields()

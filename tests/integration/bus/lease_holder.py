@@ -10,7 +10,9 @@ from sandherd.telemetry import logs
 
 
 async def main(url: str, credentials: str, key: str, ttl: str) -> None:
-    async with Bus.open(url, name="t", identity=ConnectionIdentity.file(Path(credentials)), inbox="_INBOX_spawner") as bus:
+    async with Bus.open(
+        url, name="t", identity=ConnectionIdentity.file(Path(credentials)), inbox="_INBOX_spawner"
+    ) as bus:
         lease = Lease(bus, key, "the subprocess", ttl=float(ttl))
         keeping = asyncio.create_task(lease.run())
         await lease.wait_held()

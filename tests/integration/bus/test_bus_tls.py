@@ -13,7 +13,7 @@ from sandherd.bus.connection import Bus, BusError, ConnectionIdentity, TlsError
 from sandherd.client.connection import Connection
 from sandherd.client.context import Context
 from sandherd.client.errors import NotReachedError
-from sandherd.stack.child_process import ChildProcess, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.nats import find_binary, free_port
 from tests.engines.certificates import authority, issue
 from tests.patience import PATIENCE
@@ -67,7 +67,9 @@ def given(monkeypatch: pytest.MonkeyPatch, **paths: Path) -> None:
 
 
 def opening(server: Server, patience: float = PATIENCE) -> Any:
-    return Bus.open(server.url, name="one", identity=ConnectionIdentity.anonymous(), inbox="_INBOX_one", patience=patience)
+    return Bus.open(
+        server.url, name="one", identity=ConnectionIdentity.anonymous(), inbox="_INBOX_one", patience=patience
+    )
 
 
 async def test_a_client_with_the_right_files_is_let_in(

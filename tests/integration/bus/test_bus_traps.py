@@ -15,7 +15,14 @@ from pydantic import BaseModel
 
 from sandherd.backoff import Backoff
 from sandherd.bus import connection
-from sandherd.bus.connection import Bus, BusError, ConnectionIdentity, PublishFailedError, PublishRefusedError, RefusedError
+from sandherd.bus.connection import (
+    Bus,
+    BusError,
+    ConnectionIdentity,
+    PublishFailedError,
+    PublishRefusedError,
+    RefusedError,
+)
 from sandherd.bus.consumers import pull
 from sandherd.bus.consumers.consumer import DONE, Delivery, Outcome, Retry, consume, consume_batches
 from sandherd.bus.health import Health

@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 
 from sandherd.bus.api_subjects import API, API_FROM_OUTSIDE
 from sandherd.bus.auth.account_names import Account, account_of
-from sandherd.bus.auth.permissions import Permissions, for_user, for_service, joiner_template, worker_template
+from sandherd.bus.auth.permissions import Permissions, for_service, for_user, joiner_template, worker_template
 from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import Key, KeyKind, claims, credentials_text, write_secret
 from sandherd.bus.identity.keys import sign_claims
@@ -385,5 +385,7 @@ async def test_credential_from_before_service_accounts_is_refused(herd: Broker) 
     path = herd.home / "creds" / "before.creds"
     write_secret(path, credentials_text(sign_claims(body, herd.identity.root_key("services"), 1), key.seed))
     with pytest.raises(Exception, match="no broker"):
-        async with Bus.open(herd.url, name="x", identity=ConnectionIdentity.file(path), inbox="_INBOX_monitor", patience=0):
+        async with Bus.open(
+            herd.url, name="x", identity=ConnectionIdentity.file(path), inbox="_INBOX_monitor", patience=0
+        ):
             pass

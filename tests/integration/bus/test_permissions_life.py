@@ -12,7 +12,14 @@ import pytest
 from nats.aio.msg import Msg
 
 from sandherd.bus.auth.permissions import WORKER_PAYLOAD, Permissions
-from sandherd.bus.connection import Bus, BusError, ConnectionCallbacks, ConnectionIdentity, NoResponderError, PublishFailedError
+from sandherd.bus.connection import (
+    Bus,
+    BusError,
+    ConnectionCallbacks,
+    ConnectionIdentity,
+    NoResponderError,
+    PublishFailedError,
+)
 from sandherd.bus.identity import Key, KeyKind, Minter, SpawnerKeys, bearer, claims
 from sandherd.bus.identity.keys import sign_claims
 from sandherd.bus.identity.material import revocations

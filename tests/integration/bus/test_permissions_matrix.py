@@ -161,7 +161,9 @@ def of_streams() -> Iterator[tuple[str, frozenset[Principal]]]:
         for verb in ("CREATE", "UPDATE", "DELETE", "SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE"):
             yield from of_api(f"STREAM.{verb}.{stream}", NO_PRINCIPAL)
         for verb in ("NAMES", "LIST"):
-            yield from of_api(f"CONSUMER.{verb}.{stream}", INGEST if (verb, stream) == ("LIST", "EVENTS") else NO_PRINCIPAL)
+            yield from of_api(
+                f"CONSUMER.{verb}.{stream}", INGEST if (verb, stream) == ("LIST", "EVENTS") else NO_PRINCIPAL
+            )
 
 
 SUBSCRIBED = {"sub-p1-1": True, "sub-p1-16": True, "sub-p1-17": False}  # which a subscriber of p1 may take from
@@ -213,7 +215,9 @@ def without_principal() -> Iterator[tuple[str, frozenset[Principal]]]:
     names = [*SERVICES, "sbx-1", "sbx-2", "sbx-1-join", "provisioner", "spawner-claims", "UABC"]
     yield from ((f"_INBOX_{name}.abc.1", NO_PRINCIPAL) for name in names)
     yield from ((subject, NO_PRINCIPAL) for subject in ("_INBOX.abc", "$JS.API.INFO", "$JS.API.STREAM.NAMES"))
-    yield from ((f"$JS.API.{rest}", NO_PRINCIPAL) for rest in ("STREAM.LIST", "META.LEADER.STEPDOWN", "ACCOUNT.PURGE.x"))
+    yield from (
+        (f"$JS.API.{rest}", NO_PRINCIPAL) for rest in ("STREAM.LIST", "META.LEADER.STEPDOWN", "ACCOUNT.PURGE.x")
+    )
     yield from ((f"$SYS.REQ.{rest}", NO_PRINCIPAL) for rest in ("CLAIMS.UPDATE", "SERVER.PING", "ACCOUNT.PING.CONNZ"))
     yield from ((f"sandherd.v2.event.{PROJECT}.{SANDBOX}.agent.started", NO_PRINCIPAL), ("anything.else", NO_PRINCIPAL))
 
@@ -368,7 +372,12 @@ async def test_wildcards_of_services_are_permitted(speakers: list[Publisher]) ->
 
 async def test_system_credential_of_the_spawner_only_pushes_account_tokens(herd: Broker) -> None:
     """The credential may neither watch nor disconnect servers, and sees nothing of the herd's account."""
-    claim_subjects = ["$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.DELETE", "$SYS.REQ.CLAIMS.LIST", "$SYS.REQ.SERVER.PING"]
+    claim_subjects = [
+        "$SYS.REQ.CLAIMS.UPDATE",
+        "$SYS.REQ.CLAIMS.DELETE",
+        "$SYS.REQ.CLAIMS.LIST",
+        "$SYS.REQ.SERVER.PING",
+    ]
     watch = ConnectionCallbacks()
     violations: list[str] = []
     watch.violated = violations.append

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ValidationError
 from sandherd.bus.auth.accounts import Account, account_of
 from sandherd.bus.connection import Bus
 from sandherd.bus.republished import is_republished
-from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.headers import SEQUENCE_HEADER
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.requests import REQUESTS, TaskList
 from sandherd.contracts.streams import BUCKETS, STREAMS
 from sandherd.contracts.subjects import BY_NAME, DELIVER, Principal

@@ -23,7 +23,9 @@ async def admin(herd: Broker) -> AsyncIterator[Bus]:
     path = herd.home / "creds" / "admin.creds"
     write_secret(path, Registrar(herd.identity).mint_stream_admin())
     inbox = "_INBOX_provisioner"
-    async with Bus.open(herd.url, name="admin", identity=ConnectionIdentity.file(path), inbox=inbox, patience=PATIENCE) as bus:
+    async with Bus.open(
+        herd.url, name="admin", identity=ConnectionIdentity.file(path), inbox=inbox, patience=PATIENCE
+    ) as bus:
         yield bus
 
 

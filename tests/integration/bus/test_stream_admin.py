@@ -46,7 +46,13 @@ async def refusal(asker: Bus, request: Any, project: str = "fleet") -> Code:
 
 
 def creation(**changed: Any) -> CreateConsumer:
-    options: dict[str, Any] = {"place": 1, "name": "alerts", "types": [], "ack_wait_seconds": 30.0, "idle_seconds": 3600.0}
+    options: dict[str, Any] = {
+        "place": 1,
+        "name": "alerts",
+        "types": [],
+        "ack_wait_seconds": 30.0,
+        "idle_seconds": 3600.0,
+    }
     return CreateConsumer(**(options | changed))
 
 

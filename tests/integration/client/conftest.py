@@ -29,8 +29,8 @@ from sandherd.contracts.events.conversation import AgentMessage
 from sandherd.contracts.events.sandbox import SandboxRequested, SandboxTerminated
 from sandherd.contracts.events.task import TaskAssigned, TaskCompleted, TaskRunning, TaskSubmitted
 from sandherd.contracts.requests import (
-    ListEvents,
     EventList,
+    ListEvents,
     ListLiveSandboxes,
     ListLiveTasks,
     ListPastSandboxes,
@@ -103,7 +103,9 @@ class Neighbours:
         spawner, ingest = Principal.SPAWNER, Principal.EVENT_INGEST
         await self.answer(spawner, ListLiveTasks, lambda requested: TaskList(tasks=_chosen(self.tasks, requested.task)))
         await self.answer(
-            spawner, ListLiveSandboxes, lambda requested: SandboxList(sandboxes=_chosen(self.sandboxes, requested.sandbox))
+            spawner,
+            ListLiveSandboxes,
+            lambda requested: SandboxList(sandboxes=_chosen(self.sandboxes, requested.sandbox)),
         )
         await self.answer(ingest, ListPastTasks, lambda _request: TaskList(tasks=[]))
         await self.answer(ingest, ListPastSandboxes, lambda _request: SandboxList(sandboxes=[]))
@@ -181,7 +183,9 @@ class Neighbours:
             TaskSubmitted(task="do it", harness="command", runtime="process"),
             received=received.get("submitted", True),
         )
-        await self.publish_event(f"spawner/{SANDBOX}", SandboxRequested(runtime="process"), received=received.get("requested", True))
+        await self.publish_event(
+            f"spawner/{SANDBOX}", SandboxRequested(runtime="process"), received=received.get("requested", True)
+        )
         await self.publish_event(spawner, TaskAssigned(sandbox=SANDBOX), received=received.get("assigned", True))
         if before_start is not None:
             await before_start()
@@ -211,9 +215,13 @@ class Neighbours:
 
     async def complete(self, *, agent_received: bool = True, task_received: bool = True, stored: bool = True) -> None:
         """The agent ends, and the task with it."""
-        await self.publish_event(f"sandbox/{SANDBOX}", AgentCompleted(exit_code=0), received=agent_received, stored=stored)
+        await self.publish_event(
+            f"sandbox/{SANDBOX}", AgentCompleted(exit_code=0), received=agent_received, stored=stored
+        )
         self.tasks[self.task] = a_task(self.task, TaskState.COMPLETED)
-        await self.publish_event(self.task_source, TaskCompleted(sandbox=SANDBOX), received=task_received, stored=stored)
+        await self.publish_event(
+            self.task_source, TaskCompleted(sandbox=SANDBOX), received=task_received, stored=stored
+        )
 
     async def go(self, *, shutdown_received: bool = True) -> None:
         """The sandbox ends."""

@@ -13,10 +13,10 @@ from nats.aio.msg import Msg
 from event_ingest.main import compose as compose_ingest
 from message_relay.main import compose as compose_relay
 from sandherd.client import Herd, HerdError
-from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage, Receipt
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events.tools import AgentApprovalRequested
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage, Receipt
 from sandherd.contracts.requests import ListApprovals
 from sandherd.contracts.states import ApprovalState
 from sandherd.contracts.subjects import DELIVER, Principal

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from sandherd.contracts.requests import (
-    ListSubscriptions,
     BudgetLine,
     BudgetList,
     GrantBudget,
@@ -15,6 +14,7 @@ from sandherd.contracts.requests import (
     ListProjects,
     ListSchedules,
     ListSecrets,
+    ListSubscriptions,
     ProjectList,
     ScheduleList,
     SecretList,

@@ -12,16 +12,16 @@ from sandherd.client import Context
 from sandherd.contracts.errors import Code, Problem
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolCompleted, AgentToolUse
 from sandherd.contracts.requests import (
-    GetAudit,
-    ListDeadLetters,
-    ListEvents,
-    GetOutput,
-    GetTrajectory,
     Audit,
     DeadLetter,
     DeadLetters,
     Gap,
+    GetAudit,
+    GetOutput,
+    GetTrajectory,
     HeartbeatSummary,
+    ListDeadLetters,
+    ListEvents,
     ListLiveTasks,
     Output,
     OutputChunk,
@@ -46,7 +46,9 @@ async def filled(neighbours: Neighbours) -> Neighbours:
     """A task that has run, with a tool call, an edit and an answer to every question."""
     worker = f"sandbox/{SANDBOX}"
     await neighbours.begin()
-    await neighbours.publish_event(worker, AgentToolUse(tool="bash", tool_use_id="t1", input={"command": "ls \x1b]52;c;x\x07"}))
+    await neighbours.publish_event(
+        worker, AgentToolUse(tool="bash", tool_use_id="t1", input={"command": "ls \x1b]52;c;x\x07"})
+    )
     await neighbours.publish_event(worker, AgentToolCompleted(tool="bash", tool_use_id="t1", duration_ms=420))
     await neighbours.publish_event(
         worker, AgentFileEdited(file_path="x.py", change_type="created", lines_added=1, full_diff=DIFF)
@@ -260,7 +262,9 @@ async def test_dead_letters_are_requeued_by_operators(
         payload="{}",
     )
     letters = {None: [letter], 7: [letter]}
-    await neighbours.answer(INGEST, ListDeadLetters, lambda requested: DeadLetters(letters=letters.get(requested.number, [])))
+    await neighbours.answer(
+        INGEST, ListDeadLetters, lambda requested: DeadLetters(letters=letters.get(requested.number, []))
+    )
     await neighbours.answer(
         INGEST, RequeueEventIngest, lambda requested: RequeueResult(number=requested.number, outcome="done")
     )

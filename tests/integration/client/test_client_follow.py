@@ -230,7 +230,9 @@ async def test_refused_duplicate_does_not_end_the_following(client: Herd, neighb
 
 
 @pytest.mark.parametrize("is_received", [True, False])
-async def test_own_refusal_ends_the_following_of_a_used_name(client: Herd, neighbours: Neighbours, is_received: bool) -> None:
+async def test_own_refusal_ends_the_following_of_a_used_name(
+    client: Herd, neighbours: Neighbours, is_received: bool
+) -> None:
     """A submission under a used name gets the reason and not the other task's end, live or not."""
     await neighbours.begin()
     async with client.follow(task=TASK, fresh=True, patience=QUICK) as following:
@@ -246,7 +248,9 @@ async def test_own_refusal_ends_the_following_of_a_used_name(client: Herd, neigh
 
 async def test_wait_for_a_refused_task_raises(client: Herd, neighbours: Neighbours) -> None:
     """The error has the reason and the remedy, instead of an unknown task."""
-    await neighbours.publish_event(f"spawner/{TASK}/1", TaskRejected(reason="there is no runtime 'x' here", field="spec.runtime"))
+    await neighbours.publish_event(
+        f"spawner/{TASK}/1", TaskRejected(reason="there is no runtime 'x' here", field="spec.runtime")
+    )
     with pytest.raises(HerdError, match="was rejected: there is no runtime 'x' here") as raised:
         await client.wait(TASK)
     assert "--runtime" in raised.value.line
@@ -285,7 +289,9 @@ async def test_revoked_end_is_shown_in_its_place(client: Herd, neighbours: Neigh
     """A task retried by hand is followed to its last end, with its first end at its place."""
     await neighbours.begin()
     await neighbours.complete()
-    await neighbours.publish_event(TASK_SOURCE, TaskRetryScheduled(not_before=NOW, error="asked for", requested_by="somebody"))
+    await neighbours.publish_event(
+        TASK_SOURCE, TaskRetryScheduled(not_before=NOW, error="asked for", requested_by="somebody")
+    )
     await neighbours.attempt("sbx-two")
     lines = await received(client.follow(task=TASK, patience=QUICK))
     assert in_order(lines)

@@ -14,7 +14,7 @@ from sandherd.contracts.commands import Command
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.base import types_with_state
-from sandherd.contracts.requests import ListEvents, GetOutput, Output, OutputChunk
+from sandherd.contracts.requests import GetOutput, ListEvents, Output, OutputChunk
 from sandherd.contracts.states import TASK_ENDED, SandboxState, TaskState
 from sandherd.contracts.subjects import OUTPUT, Principal, event_subject
 from sandherd.stack.broker import Broker

@@ -110,7 +110,9 @@ async def test_submitted_tasks_that_are_not_read_yet_are_waited_for(
     known = TaskView(project="default", task="task-old", state=TaskState.COMPLETED, submitted_at=datetime.now(UTC))
     old = known.model_copy(update={"labels": labels})
     await neighbours.answer(
-        Principal.SPAWNER, ListLiveTasks, lambda requested: TaskList(tasks=[old] * (requested.task in {None, "task-old"}))
+        Principal.SPAWNER,
+        ListLiveTasks,
+        lambda requested: TaskList(tasks=[old] * (requested.task in {None, "task-old"})),
     )
     await client.submit(task_spec("work", ["true"], labels=labels), task=TASK)
     seen: list[list[str]] = []
@@ -123,7 +125,9 @@ async def test_submitted_tasks_that_are_not_read_yet_are_waited_for(
     waiting = asyncio.ensure_future(client.wait_all(*names, **chosen, on_progress=on_progress))
     await eventually(lambda: bool(seen) or waiting.done())
     assert seen[:1] == [["completed", "submitted"]]
-    await neighbours.publish_event(neighbours.task_source, TaskSubmitted(task="work", harness="command", runtime="process"))
+    await neighbours.publish_event(
+        neighbours.task_source, TaskSubmitted(task="work", harness="command", runtime="process")
+    )
     await neighbours.publish_event(neighbours.task_source, TaskCompleted(sandbox="sbx-one"))
     assert [outcome.state for outcome in await waiting] == ["completed", "completed"]
 

@@ -7,7 +7,7 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from sandherd.contracts.errors import Code, Problem
-from sandherd.contracts.requests import GetAudit, ListDeadLetters, Audit, DeadLetter, DeadLetters, Reply
+from sandherd.contracts.requests import Audit, DeadLetter, DeadLetters, GetAudit, ListDeadLetters, Reply
 from sandherd.contracts.subjects import Principal, request_subject
 from sandherd.stack.broker import Broker
 

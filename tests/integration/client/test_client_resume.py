@@ -123,7 +123,9 @@ async def test_conversation_is_resumed_in_another_task(
     fork = await claude("now the stork", "--resume", second, "--fork")
     assert await session(real, fork) != await session(real, first)
     await claude("which birds?", "--resume", first)
-    known = [{bird for bird in ("pelican", "heron", "stork") if bird in requested.words} for requested in model.requests]
+    known = [
+        {bird for bird in ("pelican", "heron", "stork") if bird in requested.words} for requested in model.requests
+    ]
     assert known == [{"pelican"}, {"pelican", "heron"}, {"pelican", "heron", "stork"}, {"pelican"}]
     await all_stored(real)
     submitted = [stored.envelope["data"] async for stored in real.events(task=fork, types=["task.submitted"])]
@@ -165,7 +167,9 @@ async def test_session_of_self_storing_agent_is_loaded_by_id(real: Herd) -> None
     assert (await real.wait(first)).state is TaskState.COMPLETED
     resume = await real.session_of(first)
     assert (resume.session_id, resume.transcript) == ("sess-1", None)
-    second = await real.submit(acp("tool t1 execute {}\nsh t1 cp made.txt again.txt\nprompts", resume=resume, **retained))
+    second = await real.submit(
+        acp("tool t1 execute {}\nsh t1 cp made.txt again.txt\nprompts", resume=resume, **retained)
+    )
     assert (await real.wait(second)).result["session_id"] == "sess-1"
     assert "echo pelican" in (await real.task(second)).result["final_output"]
     assert await edited(real, second) == {"again.txt", "sess-1.json"}

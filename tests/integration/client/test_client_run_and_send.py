@@ -21,14 +21,14 @@ from sandherd.contracts.events.message import (
 from sandherd.contracts.events.sandbox import SandboxRunning
 from sandherd.contracts.events.task import TaskRefused, TaskRejected
 from sandherd.contracts.requests import (
-    ListEvents,
     GetOutput,
+    ListEvents,
     ListLiveSandboxes,
     ListLiveTasks,
-    Output,
-    OutputChunk,
     ListPastSandboxes,
     ListPastTasks,
+    Output,
+    OutputChunk,
     TaskList,
     TaskView,
 )
@@ -95,7 +95,9 @@ async def test_live_output_waits_for_missing_events(
     await neighbours.publish_event(f"spawner/{SANDBOX}", SandboxRunning(runtime="process"))
 
     def requests() -> int:
-        return sum(isinstance(requested, ListEvents) and requested.source == late.source for requested in neighbours.requested)
+        return sum(
+            isinstance(requested, ListEvents) and requested.source == late.source for requested in neighbours.requested
+        )
 
     wanted = requests() + 4  # which takes longer than the shortest hold
     await eventually(lambda: requests() >= wanted)
@@ -129,7 +131,9 @@ async def test_run_refuses_the_name_of_another_task(
     """The spawner decides; no event of the earlier task is shown as if it were its own."""
     unread = [1]
     await neighbours.answer(Principal.SPAWNER, ExamineSpawner, examining(unread))
-    await neighbours.answer(INGEST, ListPastTasks, lambda requested: TaskList(tasks=[EARLIER] * (requested.task == TASK)))
+    await neighbours.answer(
+        INGEST, ListPastTasks, lambda requested: TaskList(tasks=[EARLIER] * (requested.task == TASK))
+    )
     await neighbours.begin()
     running = asyncio.ensure_future(sandherd("run", "compute it", "--name", TASK, follow, "--", "true"))
     command = await neighbours.take(Principal.SPAWNER)
@@ -238,7 +242,9 @@ async def test_lost_receipt_is_found_in_the_history(neighbours: Neighbours, sand
     sending = asyncio.ensure_future(sandherd("send", SANDBOX, "hello"))
     name = (await neighbours.take(Principal.MESSAGE_RELAY)).data.message
     source = f"message-relay/{name}"
-    await neighbours.publish_event(source, MessageQueued(message_id=name, content_length=5), received=False, entity=SANDBOX)
+    await neighbours.publish_event(
+        source, MessageQueued(message_id=name, content_length=5), received=False, entity=SANDBOX
+    )
     await neighbours.publish_event(source, MessageAcknowledged(message_id=name), received=False, entity=SANDBOX)
     assert (await sending)[0] == 0
 

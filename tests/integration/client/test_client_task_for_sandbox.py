@@ -48,7 +48,9 @@ async def test_list_of_approvals_takes_the_task(neighbours: Neighbours, sandherd
     await neighbours.answer(Principal.EVENT_INGEST, ListApprovals, lambda _: ApprovalList(approvals=[]))
     status, _, err = await sandherd("approvals", "list", "--sandbox", TASK, "--all")
     assert (status, err) == (0, "")
-    assert [requested.sandbox for requested in neighbours.requested if isinstance(requested, ListApprovals)] == [SANDBOX]
+    assert [requested.sandbox for requested in neighbours.requested if isinstance(requested, ListApprovals)] == [
+        SANDBOX
+    ]
 
 
 @pytest.mark.parametrize(

@@ -19,16 +19,16 @@ from sandherd.contracts.events.task import TaskAssigned, TaskCancelled, TaskSubm
 from sandherd.contracts.requests import (
     ApprovalList,
     ApprovalView,
-    ListApprovals,
-    ListSubscriptions,
     LimitView,
-    ListProjects,
-    ListSchedules,
-    ListSecrets,
+    ListApprovals,
     ListLiveSandboxes,
     ListLiveTasks,
     ListPastSandboxes,
     ListPastTasks,
+    ListProjects,
+    ListSchedules,
+    ListSecrets,
+    ListSubscriptions,
     ProjectList,
     ProjectView,
     SandboxList,
@@ -158,7 +158,9 @@ async def test_run_states_what_its_sandbox_waits_for(
     running = await begun(neighbours, sandherd)
     neighbours.sandboxes[SANDBOX] = a_sandbox(state)
     neighbours.tasks[neighbours.task] = a_task(TaskState.RUNNING, sandbox=SANDBOX)
-    await neighbours.answer(SPAWNER, ListLiveTasks, lambda _: TaskList(tasks=[a_task(TaskState.RUNNING, sandbox=SANDBOX)]))
+    await neighbours.answer(
+        SPAWNER, ListLiveTasks, lambda _: TaskList(tasks=[a_task(TaskState.RUNNING, sandbox=SANDBOX)])
+    )
     while notice not in await notices.next():
         pass
     await neighbours.answer_all()

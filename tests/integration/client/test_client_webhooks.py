@@ -22,7 +22,7 @@ from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.webhook_signatures import new_secret, signature
-from tests.integration.client.test_client_subscriptions import as_subscriber, ingest, event_of
+from tests.integration.client.test_client_subscriptions import as_subscriber, event_of, ingest
 from tests.polling import eventually
 
 __all__ = ["ingest"]

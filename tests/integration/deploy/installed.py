@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from sandherd.bus.identity.deployment import Deployment, Ports
-from sandherd.stack.child_process import ChildProcess, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.nats import find_binary, free_port
 from tests.doubles.kubernetes.cluster import IMAGE, Cluster
 from tests.integration.deploy.charts import SERVICES, Json, pods, rendered

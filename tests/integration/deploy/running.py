@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from sandherd.stack.child_process import ChildProcess, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.nats import free_port
 from tests.integration.deploy.charts import Json
 from tests.patience import PATIENCE

@@ -17,7 +17,7 @@ import yaml
 from sandherd.bus.identity.capacity import Capacity
 from sandherd.bus.identity.deployment import Deployment
 from sandherd.bus.identity.server_config import MAX_CLOSED
-from sandherd.stack.child_process import ChildProcess, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.nats import find_binary, free_port
 from tests.integration.deploy.charts import ROOT, Json
 from tests.patience import PATIENCE

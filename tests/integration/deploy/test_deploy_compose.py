@@ -63,7 +63,8 @@ def test_git_proxy_is_on_the_network_of_sandboxes_only_with_its_file() -> None:
     """Its address is permitted in settings; the spawner's metrics are served on the network of the services alone."""
     files = ("--file", "docker-compose.yml", "--file", "deploy/compose/git-proxy.yml")
     before, spawner = (
-        yaml.safe_load(Compose(DOCKER_GID="0").checked_output(*words, "config"))["services"]["spawner"] for words in ((), files)
+        yaml.safe_load(Compose(DOCKER_GID="0").checked_output(*words, "config"))["services"]["spawner"]
+        for words in ((), files)
     )
     assert "SANDHERD_GIT_PROXY_URL" not in before["environment"]
     assert set(before["networks"]) == {"herd"}

@@ -30,7 +30,7 @@ from sandherd.bus.provision import check, create_missing
 from sandherd.bus.table_consumers import create_consumers
 from sandherd.contracts.streams import BUCKETS, CONSUMERS, STREAMS
 from sandherd.settings import Settings
-from sandherd.stack.child_process import ChildProcess, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.nats import find_binary, free_port
 from spawner.main import compose
 from tests.patience import PATIENCE
@@ -76,14 +76,22 @@ class Deployed:
         who = bearer(self.creds(name).read_text())
         inbox = INBOX if name == "provisioner" else who.inbox
         outside = name == "provisioner"
-        identity, api = ConnectionIdentity.file(self.creds(name)), API_FROM_OUTSIDE if outside else api_of(who.principal)
+        identity, api = (
+            ConnectionIdentity.file(self.creds(name)),
+            API_FROM_OUTSIDE if outside else api_of(who.principal),
+        )
         return Bus.open(self.url, name=name, identity=identity, inbox=inbox, patience=10, api=api)
 
     def admin(self) -> AbstractAsyncContextManager[Bus]:
         """The whole JetStream API, as a user with the root keys."""
         token, seed = parts_of(Registrar(Deployment(self.folder / "herd").identity).mint_stream_admin())
         return Bus.open(
-            self.url, name="t", identity=ConnectionIdentity.renewing(lambda: token, seed), inbox=INBOX, patience=10, api=API
+            self.url,
+            name="t",
+            identity=ConnectionIdentity.renewing(lambda: token, seed),
+            inbox=INBOX,
+            patience=10,
+            api=API,
         )
 
 
@@ -175,7 +183,9 @@ async def test_account_of_a_new_version_is_pushed_to_a_running_broker(deployed: 
     ("holder", "expected_text"),
     [("monitor", "not the provisioner's"), (None, "no credential"), ("nobody", "no such file")],
 )
-async def test_provision_with_another_credential_is_refused(deployed: Deployed, holder: str | None, expected_text: str) -> None:
+async def test_provision_with_another_credential_is_refused(
+    deployed: Deployed, holder: str | None, expected_text: str
+) -> None:
     """The status is 1, one line names the needed credential, and nothing was created."""
     own: dict[str, Any] = {"SANDHERD_CREDENTIALS": str(deployed.creds(holder))} if holder else {}
     done = deployed.command("provision", **own)

@@ -19,13 +19,13 @@ from tests.integration.deploy.charts import (
     RELEASE,
     SERVICES,
     Json,
-    template_result,
     called,
     helm,
     merged,
     of_kind,
     pods,
     rendered,
+    template_result,
 )
 from tests.integration.deploy.custom import fits
 from tests.integration.deploy.matrix import KEDA, MATRIX

@@ -6,7 +6,7 @@ import pytest
 
 from sandherd.contracts.errors import ContractError
 from sandherd.settings import load
-from tests.integration.deploy.charts import Json, template_result, refusal
+from tests.integration.deploy.charts import Json, refusal, template_result
 
 REFUSED = {
     "kubernetes_egress": [

@@ -18,11 +18,11 @@ from tests.integration.deploy.charts import (
     ROOT,
     SERVICES,
     Json,
-    template_result,
     called,
     helm,
     refusal,
     rendered,
+    template_result,
     variables,
 )
 
@@ -154,9 +154,13 @@ def test_a_large_number_is_written_out() -> None:
     """OpenShift's users are over a thousand million; a template writes those of a file as 1.00065e+09 of itself."""
     lag = {"services": {"event-ingest": {"min": 1, "max": 2, "lag": 2_000_000}}}
     account = {"enabled": True, "monitor": "nats:8222", "account": "A" * 56}
-    error = template_result({"pods": {"user": 1_000_650_000}, "autoscaling": {**account, **lag}, "setup": {"timeout": 3_600_000}})
+    error = template_result(
+        {"pods": {"user": 1_000_650_000}, "autoscaling": {**account, **lag}, "setup": {"timeout": 3_600_000}}
+    )
     assert error.returncode == 0, error.stderr
-    assert re.findall(r"^ *(?:runAs|fsG)\w+: (?!1000650000$|true$|OnRootMismatch$).*$", error.stdout, re.MULTILINE) == []
+    assert (
+        re.findall(r"^ *(?:runAs|fsG)\w+: (?!1000650000$|true$|OnRootMismatch$).*$", error.stdout, re.MULTILINE) == []
+    )
     assert 'lagThreshold: "2000000"' in error.stdout
     assert "activeDeadlineSeconds: 3600000\n" in error.stdout
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from sandherd.bus.connection import BusError
-from sandherd.stack.child_process import ChildProcess, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from tests.engines.small_disk import SmallDisk, small_disk
 from tests.integration.deploy.charts import ROOT
 from tests.integration.deploy.test_deploy_setting_up import Deployed

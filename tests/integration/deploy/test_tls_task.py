@@ -12,7 +12,7 @@ import pytest
 
 from sandherd.bus.auth.permissions import SERVICES
 from sandherd.bus.identity.deployment import CREDENTIALS, Deployment, Ports
-from sandherd.stack.child_process import ChildProcess, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.nats import find_binary, free_port
 from tests.e2e.line import SANDHERD
 from tests.engines.certificates import authority, issue

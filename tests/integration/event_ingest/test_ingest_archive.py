@@ -11,18 +11,18 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from event_ingest.archive.archiver import SELECTED, verify_file
+from event_ingest.archive.day_restore import restore_day
 from event_ingest.archive.directory_store import DirectoryStore
 from event_ingest.archive.event_files import COLUMNS
 from event_ingest.archive.history_archive import HistoryArchive
 from event_ingest.archive.manifest import MANIFEST
-from event_ingest.archive.day_restore import restore_day
 from event_ingest.archive.restore_queue import HistoryRestores
 from event_ingest.history_retention import DropResult, try_drop
 from event_ingest.queries.retention import show_status
 from event_ingest.storage.errors import StorageError, StorageFault
 from event_ingest.storage.new_files import PARTIAL
 from sandherd.contracts.names import FLEET
-from sandherd.contracts.requests import ListHistoryArchives, GetHistoryStatus, HistoryStatus, RestoreHistory
+from sandherd.contracts.requests import GetHistoryStatus, HistoryStatus, ListHistoryArchives, RestoreHistory
 from sandherd.contracts.subjects import Principal
 from sandherd.telemetry.meters import Meters
 from tests.engines.small_disk import small_disk

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from event_ingest.archive.day_restore import restore_day
 from event_ingest.archive.event_files import read_keys
 from event_ingest.archive.history_archive import HistoryArchive
-from event_ingest.archive.day_restore import restore_day
 from event_ingest.archive.s3_store import S3Store
 from event_ingest.storage.errors import StorageError, StorageFault
 from event_ingest.storage.s3_place import S3Place

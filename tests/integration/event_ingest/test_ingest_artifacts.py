@@ -14,9 +14,9 @@ import asyncpg
 import pytest
 
 from event_ingest.artifacts.artifact_storage import ArtifactStorage
+from event_ingest.artifacts.artifact_stream import pieces_of
 from event_ingest.artifacts.content_store import BucketContents, DirectoryContents
 from event_ingest.artifacts.encryption import herd_key
-from event_ingest.artifacts.artifact_stream import pieces_of
 from event_ingest.database import Database
 from event_ingest.schema import Schema, ensure_partitions
 from event_ingest.storage.errors import StorageError, StorageFault

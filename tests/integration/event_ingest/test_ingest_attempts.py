@@ -7,7 +7,7 @@ from typing import Any
 from event_ingest.queries.events import list_events
 from event_ingest.queries.tasks_and_sandboxes import list_sandboxes, list_tasks
 from event_ingest.queries.trajectory import read_trajectory
-from sandherd.contracts.requests import GetAudit, ListEvents, GetTrajectory, ListPastSandboxes, ListPastTasks
+from sandherd.contracts.requests import GetAudit, GetTrajectory, ListEvents, ListPastSandboxes, ListPastTasks
 
 
 async def requested(history: Any, answer: Any, question: Any) -> Any:

@@ -9,7 +9,7 @@ from event_ingest.queries import dead_letters
 from sandherd.bus.connection import RefusedError
 from sandherd.bus.direct_get import StoredMessage
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import ListDeadLetters, DeadLetter
+from sandherd.contracts.requests import DeadLetter, ListDeadLetters
 from sandherd.contracts.subjects import Principal, event_subject
 from tests.integration.bus.test_bus_hostile_bytes import TOKENS, send
 

@@ -12,7 +12,7 @@ import pytest
 from sandherd.bus.connection import RefusedError
 from sandherd.client import Context, Herd, HerdError
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import TIMEOUT_HEADER, GetAudit, ListEvents, GetTrajectory, Request
+from sandherd.contracts.requests import TIMEOUT_HEADER, GetAudit, GetTrajectory, ListEvents, Request
 from sandherd.contracts.subjects import Principal, request_subject
 from tests.patience import PATIENCE
 from tests.polling import eventually

@@ -8,7 +8,7 @@ from event_ingest.queries.events import list_events
 from event_ingest.queries.tasks_and_sandboxes import list_sandboxes, list_tasks
 from event_ingest.queries.trajectory import read_trajectory
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import ListEvents, GetTrajectory, ListPastSandboxes, ListPastTasks
+from sandherd.contracts.requests import GetTrajectory, ListEvents, ListPastSandboxes, ListPastTasks
 from sandherd.contracts.states import TaskState
 
 MAX_BYTES = 1_000_000

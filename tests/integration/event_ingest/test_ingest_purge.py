@@ -136,7 +136,9 @@ async def test_refused_events_stay_in_the_spool(small: Any, script: Any, tmp_pat
         try:
             for event in quiet:
                 subject = event_subject(event.project, event.subject, event.type)
-                await spool.append(SpoolRecord(RecordKind.EVENT, subject, str(event.id), event.to_json(), event.sequence))
+                await spool.append(
+                    SpoolRecord(RecordKind.EVENT, subject, str(event.id), event.to_json(), event.sequence)
+                )
             assert spool.depth == len(quiet)
             async with small.service().running():
                 await flooding

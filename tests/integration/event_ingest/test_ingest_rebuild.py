@@ -33,7 +33,9 @@ async def test_damaged_rows_are_rebuilt_while_events_are_stored(history: Any, sc
         content_length=4,
     )  # fmt: skip
     requested = script.asking("sbx-2", "a-1", expires_at=script.clock, on_timeout="deny")
-    await history.deliver([*events, queued, *requested, *script.life("task-gone", "sbx-gone"), script.heartbeat("sbx-4")])
+    await history.deliver(
+        [*events, queued, *requested, *script.life("task-gone", "sbx-gone"), script.heartbeat("sbx-4")]
+    )
     before = await history.tables()
     connection = await asyncpg.connect(history.url)
     try:

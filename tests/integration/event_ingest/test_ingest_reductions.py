@@ -324,7 +324,9 @@ async def test_day_is_archived_before_it_is_reduced_and_restored_whole(
     registry = CollectorRegistry()
     stored = HistoryArchive(missing, Meters(registry))
     for one in (HistoryReducer, HistoryRetention):  # the second does not clear the problems of the first
-        await one(days.history.database, Meters(CollectorRegistry()), FOLDED, stored).run_once(days.connection, days.now)
+        await one(days.history.database, Meters(CollectorRegistry()), FOLDED, stored).run_once(
+            days.connection, days.now
+        )
     assert registry.get_sample_value("sandherd_history_unarchived_days") == 9
     assert await beating(days) == 2
     archive = DirectoryStore(tmp_path)

@@ -14,23 +14,23 @@ from sandherd.bus.connection import Bus, RefusedError
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import (
     TIMEOUT_HEADER,
-    ListApprovals,
     GetAudit,
     GetComparison,
-    ListDeadLetters,
-    ListEvents,
-    ListFileVersions,
     GetOutput,
     GetOverview,
-    SearchEvents,
     GetStatistics,
     GetTrajectory,
     GetTranscript,
     GetUsage,
-    VerifyHistory,
+    ListApprovals,
+    ListDeadLetters,
+    ListEvents,
+    ListFileVersions,
     ListPastSandboxes,
     ListPastTasks,
     Request,
+    SearchEvents,
+    VerifyHistory,
 )
 from sandherd.contracts.subjects import Principal, request_subject
 from tests.patience import PATIENCE

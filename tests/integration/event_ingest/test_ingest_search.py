@@ -144,7 +144,9 @@ async def test_capitals_whose_lower_case_is_ascii_hide_nothing(history: Any, scr
     now = datetime.now(UTC)
     texts = ["needle \N{KELVIN SIGN}EY", "needle \N{LATIN CAPITAL LETTER I WITH DOT ABOVE}NDEX", "needle ÄPFEL"]
     for number, text in enumerate(texts):
-        published = event(script, "agent.message", text).model_copy(update={"id": _id_at(now - timedelta(days=1), number)})
+        published = event(script, "agent.message", text).model_copy(
+            update={"id": _id_at(now - timedelta(days=1), number)}
+        )
         [delivery] = delivered([published], history.place)
         ascii_only = json.dumps(json.loads(delivery.data)).encode()
         await history.ingest.handle([delivery._replace(data=ascii_only) if escaped else delivery])

@@ -15,10 +15,10 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EVENTS, base
 from sandherd.contracts.requests import (
     GetAudit,
-    ListDeadLetters,
-    ListEvents,
     GetOutput,
     GetTrajectory,
+    ListDeadLetters,
+    ListEvents,
     ListPastSandboxes,
     ListPastTasks,
     RequeueEventIngest,

@@ -9,10 +9,10 @@ import asyncpg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from event_ingest.batch_writer import store
+from event_ingest.event_rows import EventBatch
 from event_ingest.migrator import migrate
 from event_ingest.queries.trajectory import read_trajectory
-from event_ingest.event_rows import EventBatch
-from event_ingest.batch_writer import store
 from sandherd.bus.consumers.consumer import DONE
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import GetTrajectory

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
+from event_ingest.batch_writer import stored_rows, write_new
 from event_ingest.event_rows import EventBatch
 from event_ingest.schema import ensure_partitions, partition_name
-from event_ingest.batch_writer import stored_rows, write_new
 from sandherd.bus.consumers.consumer import DONE, Dead, Retry
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import derived_uuid

@@ -7,7 +7,7 @@ import pytest
 
 from event_ingest.queries.verification import verify_tables
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import VerifyHistory, Verification
+from sandherd.contracts.requests import Verification, VerifyHistory
 
 
 async def _verified(history: Any, project: str = "default", **wanted: Any) -> Verification:

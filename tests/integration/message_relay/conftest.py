@@ -18,11 +18,11 @@ from message_relay.main import compose
 from sandherd.bus.connection import Bus
 from sandherd.client import Herd
 from sandherd.contracts.commands import AnswerApproval, Command, RequestApproval, SendMessage, WithdrawApproval
-from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.sandbox import SandboxResumed, SandboxTerminated
 from sandherd.contracts.events.tools import AgentApprovalRequested, AgentApprovalWithdrawn
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.names import new_name
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import DELIVER, Principal

@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.conversation import AgentMessageSent
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import new_name
 from sandherd.contracts.subjects import Principal
 

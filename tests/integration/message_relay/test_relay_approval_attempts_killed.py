@@ -156,4 +156,7 @@ async def test_two_relays_take_over_one_question_once(world: World) -> None:
         await world.until_published("msg-1", "acknowledged")
         await live(world, ENDLESS, *map(receives, events), looks)
     assert len(worker.received) == 1
-    assert sorted([await published(world, "a2"), await published(world, "a3")]) == [["requested"], ["requested", "granted"]]
+    assert sorted([await published(world, "a2"), await published(world, "a3")]) == [
+        ["requested"],
+        ["requested", "granted"],
+    ]

@@ -10,8 +10,8 @@ import pytest
 from message_relay.approval import digest_of
 from sandherd.bus.connection import Bus
 from sandherd.contracts.commands import RequestApproval, WithdrawApproval
-from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.events.conversation import AgentMessageSent
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import Principal
 from tests.patience import PATIENCE
@@ -40,7 +40,11 @@ async def test_decision_reaches_the_requesting_worker(world: World, granted: boo
         published = (await world.stored())[answer]
     [message] = handed
     answer_content = ApprovalAnswer.model_validate_json(message.content)
-    assert (answer_content.approval_id, answer_content.granted, answer_content.reason) == ("toolu_01A", granted, "so be it")
+    assert (answer_content.approval_id, answer_content.granted, answer_content.reason) == (
+        "toolu_01A",
+        granted,
+        "so be it",
+    )
     assert (message.message, message.message_type, message.sender_id) == (answer, "approval", "ada")
     assert (requested["sequence"], requested["data"]["tool"], requested["data"]["reason"]) == (
         1,

@@ -10,10 +10,10 @@ import pytest
 
 from sandherd.bus.consumers.consumer import DONE, Delivery
 from sandherd.contracts.commands import SendMessage
-from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events.conversation import AgentMessageSent
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import new_name
 from sandherd.contracts.subjects import Principal, command_subject
 from tests.integration.message_relay.dying_relay import Killed, Relay
@@ -192,7 +192,9 @@ async def test_reused_name_is_another_message_when_it_is_free_again(
                 command = world.command("sbx-1", content, message=name, expires=1)
                 await world.client.publish_command(command)
                 await world.until(
-                    lambda name=name, content=content: world.published[name].count("acknowledged") > (content == "second")
+                    lambda name=name, content=content: (
+                        world.published[name].count("acknowledged") > (content == "second")
+                    )
                 )
                 await until_free(bus, name)
         events = await world.relayed()

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from message_relay.webhooks import partition, retry_rules
-from message_relay.webhooks.webhook_record import WebhookRecord
 from message_relay.webhooks.store import StoredWebhook, WebhookStore
+from message_relay.webhooks.webhook_record import WebhookRecord
 from sandherd.cli.exit_status import status_of
 from sandherd.client import Herd, HerdError
 from sandherd.stack.broker import Broker

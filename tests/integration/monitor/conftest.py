@@ -14,9 +14,9 @@ from nats.aio.subscription import Subscription
 from message_relay.main import compose as compose_relay
 from monitor.main import compose
 from sandherd.bus.connection import Bus
-from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import EVENTS
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.states import SandboxState
 from sandherd.contracts.subjects import DELIVER, Principal
 from sandherd.service.service import Service
@@ -99,11 +99,17 @@ class World:
             await asyncio.sleep(0)
 
     def of(self, event_type: str, sandbox: str | None = None) -> list[dict[str, Any]]:
-        return [event for event in self.published if event["type"] == event_type and sandbox in {None, event["subject"]}]
+        return [
+            event for event in self.published if event["type"] == event_type and sandbox in {None, event["subject"]}
+        ]
 
     def requested(self, sandbox: str) -> list[str]:
         """The reasons with which the spawner was asked to end a sandbox."""
-        return [sent_command["data"]["reason"] for sent_command in self.commands if sent_command["data"].get("sandbox") == sandbox]
+        return [
+            sent_command["data"]["reason"]
+            for sent_command in self.commands
+            if sent_command["data"].get("sandbox") == sandbox
+        ]
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE):
@@ -120,7 +126,9 @@ class World:
         return sandbox
 
     async def by_spawner(self, sandbox: str, event_type: str, **fields: Any) -> None:
-        await self._publish(self.spawner, sandbox, f"/sandherd/spawner/{sandbox}", event_type, runtime="process", **fields)
+        await self._publish(
+            self.spawner, sandbox, f"/sandherd/spawner/{sandbox}", event_type, runtime="process", **fields
+        )
 
     async def by_worker(self, sandbox: str, event_type: str, **fields: Any) -> None:
         if sandbox not in self._workers:

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from pydantic import SecretStr
 
-from monitor.assessment.assessment_request import AssessmentCase, ActionLine
+from monitor.assessment.assessment_request import ActionLine, AssessmentCase
 from monitor.assessment.model import assessment_of, connected
 from tests.models import anthropic_answers as anthropic
 from tests.models import openai_answers as openai
@@ -14,7 +14,9 @@ from tests.models.anthropic import AnthropicModel, anthropic_model
 from tests.models.openai import OpenAIModel, openai_model
 
 ID = UUID(int=7)
-CASE = AssessmentCase("no_progress", "no edit for 30 turns", ("Repair the parser",), (ActionLine('calls "Bash" with "{}"', ID),))
+CASE = AssessmentCase(
+    "no_progress", "no edit for 30 turns", ("Repair the parser",), (ActionLine('calls "Bash" with "{}"', ID),)
+)
 KEY = SecretStr("key-of-the-assessor")
 
 

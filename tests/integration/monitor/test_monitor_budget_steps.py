@@ -12,10 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from monitor.bucket_entries import BucketWatch
 from monitor.budgets import request_handlers
-from monitor.budgets.budget_state import BudgetState
-from monitor.budgets.enforcement import BudgetEnforcement
 from monitor.budgets.budget_ledger import DAY_HOURS, used_since
 from monitor.budgets.budget_messages import BudgetMessages
+from monitor.budgets.budget_state import BudgetState
+from monitor.budgets.enforcement import BudgetEnforcement
 from sandherd.bus.connection import Bus
 from sandherd.bus.direct_get import read_batch
 from sandherd.bus.errors import PublishRefusedError

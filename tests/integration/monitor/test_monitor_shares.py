@@ -244,7 +244,9 @@ async def store_undivided(bus: Bus) -> None:
 async def purge_events(world: World) -> None:
     path = world.herd.home / "creds" / "test.creds"
     write_secret(path, Registrar(world.herd.identity).mint_stream_admin())
-    async with Bus.open(world.herd.url, name="t", identity=ConnectionIdentity.file(path), inbox="_INBOX_provisioner") as admin:
+    async with Bus.open(
+        world.herd.url, name="t", identity=ConnectionIdentity.file(path), inbox="_INBOX_provisioner"
+    ) as admin:
         await admin.js.purge_stream("EVENTS")
 
 

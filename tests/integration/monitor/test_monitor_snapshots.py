@@ -13,9 +13,9 @@ from monitor.facts import ObservedEvent
 from monitor.herd import Herd
 from monitor.main import compose
 from monitor.partition_plan import PartitionId
+from monitor.replica_watch import ReplicaWatch
 from monitor.rule_set import ALL
 from monitor.snapshot_store import Snapshots, SnapshotStore
-from monitor.replica_watch import ReplicaWatch
 from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import Registrar, write_secret
 from sandherd.bus.lease import Lease
@@ -120,7 +120,9 @@ async def test_stream_without_the_next_position_is_read_from_its_first(world: Wo
         await world.by_spawner(f"sbx-{number}", "sandbox.requested")
     path = world.herd.home / "creds" / "test.creds"
     write_secret(path, Registrar(world.herd.identity).mint_stream_admin())
-    async with Bus.open(world.herd.url, name="t", identity=ConnectionIdentity.file(path), inbox="_INBOX_provisioner") as admin:
+    async with Bus.open(
+        world.herd.url, name="t", identity=ConnectionIdentity.file(path), inbox="_INBOX_provisioner"
+    ) as admin:
         await admin.js.purge_stream("EVENTS", seq=6)
     async with world.herd.bus(Principal.MONITOR) as bus:
         reader = EventReader(bus)

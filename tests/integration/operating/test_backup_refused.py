@@ -12,8 +12,8 @@ from sandherd.admin import backup
 from sandherd.bus.connection import Bus
 from sandherd.client import HerdError
 from sandherd.contracts.subjects import Principal
-from sandherd.stack.broker import Broker
 from sandherd.progress_steps import OnStep
+from sandherd.stack.broker import Broker
 from tests.integration.operating.herds import COMPOSE, context, running, sandherd, until
 
 P = Principal

@@ -10,7 +10,7 @@ from sandherd.telemetry import logs
 from tests.bench.flood import CUT_OFF, measure_attack, projects
 from tests.bench.ingest import Bench
 from tests.bench.latency import latency_of
-from tests.bench.request_fairness import FLOODS, SAMPLES, request_loop, during
+from tests.bench.request_fairness import FLOODS, SAMPLES, during, request_loop
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 DELAYED_BY = 5.0

@@ -383,7 +383,9 @@ async def test_many_tabs_have_one_stream(double: GatewayDouble, tab: Page) -> No
     assert double.open_streams == 1
     begun = double.begun_streams
     await tabs[0].close()
-    await eventually(lambda: any("/events/stream?after=e-100" in path for path in double.requested), "another tab reads")
+    await eventually(
+        lambda: any("/events/stream?after=e-100" in path for path in double.requested), "another tab reads"
+    )
     await eventually(lambda: double.begun_streams > begun and double.open_streams == 1, "only its stream is open")
     empty = {"mode": "inform", "projects": []}
     double.replies["/monitor/report"] = empty

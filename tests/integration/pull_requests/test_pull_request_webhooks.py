@@ -13,8 +13,8 @@ from sandherd.contracts.requests import CheckPullRequests
 from sandherd.contracts.subjects import Principal, request_subject
 from sandherd.service.requests import IncomingRequest
 from sandherd.stack.broker import Broker
-from spawner.pull_requests.request_handlers import PullRequestHandler
 from spawner.pull_requests.pull_request_requests import HASTE
+from spawner.pull_requests.request_handlers import PullRequestHandler
 from tests.doubles.forges.github_webhooks import Webhooks
 from tests.integration.forges.sites import GithubSite
 from tests.integration.pull_requests.world import READY, World

@@ -31,15 +31,15 @@ from spawner.pull_requests.pull_request_options import PollIntervals, PullReques
 from spawner.pull_requests.pull_request_workflow import PullRequestWorkflow
 from spawner.repositories import branch_transitions as of_branch
 from spawner.repositories.branch_artifacts import BranchArtifacts
-from spawner.repositories.branch_transitions import Decide
-from spawner.repositories.repository_hosts import RepositoryHosts
-from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.branch_transitions import Decide
 from spawner.repositories.branch_workflow import BranchWorkflow
+from spawner.repositories.mirrors import Mirrors
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.spec_resolution import Refusal
 from spawner.tasks import task_transitions as of_task
-from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.resolved_task import ResolvedTask
+from spawner.tasks.task_record import TaskRecord
 from tests.integration.forges.sites import Site
 from tests.integration.spawner.following import following
 from tests.patience import PATIENCE

@@ -21,8 +21,8 @@ from spawner.forges.git_credentials import GitCredentials
 from spawner.forges.locations import ForgeKind
 from spawner.main import compose
 from spawner.repositories.git import GitError, GitFault
-from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.mirror import NO_COMMIT, Mirror
+from spawner.repositories.repository_hosts import RepositoryHosts
 from tests.doubles.forges.forge import Forge
 from tests.doubles.forges.forge_state import Repository as ForgeRepository
 from tests.doubles.forges.github import GitHub

@@ -20,8 +20,8 @@ from sandherd.telemetry.meters import Meters
 from spawner.live_state import LiveState
 from spawner.repositories.branch_artifacts import BranchArtifacts
 from spawner.repositories.branch_names import rules_of
-from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.checkout_preparer import CheckoutPreparer
+from spawner.repositories.mirrors import Mirrors
 from spawner.tasks import task_transitions as of_task
 from tests.integration.repositories.conftest import Upstream, commit
 from tests.integration.repositories.test_branches import (

@@ -21,15 +21,15 @@ from sandherd.settings.repositories import BRANCH_PREFIXES
 from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
 from spawner.live_state import LiveState
-from spawner.repositories import branch_transitions, mirror, branch_workflow
+from spawner.repositories import branch_transitions, branch_workflow, mirror
 from spawner.repositories.branch_artifacts import BranchArtifacts
 from spawner.repositories.branch_names import rules_of
+from spawner.repositories.branch_record import BranchRecord, ReceivedCommits
+from spawner.repositories.checkout_preparer import CheckoutPreparer
 from spawner.repositories.commit_signer import CommitSigner
 from spawner.repositories.git import RemoteRepository, run_git
-from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.checkout_preparer import CheckoutPreparer
-from spawner.repositories.branch_record import BranchRecord, ReceivedCommits
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.tasks import task_transitions as of_task
 from spawner.tasks.task_record import TaskRecord
 from tests.integration.repositories.conftest import Upstream, commit, git

@@ -13,9 +13,9 @@ from sandherd.contracts.requests import PushBranch
 from spawner.parts import OpenRuntimes
 from spawner.repositories import lfs
 from spawner.repositories.git import GitError, GitFault, GitLimits, RemoteRepository
-from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.lfs import REF, LfsObjects, restore_objects, take_objects
 from spawner.repositories.mirror import Mirror
+from spawner.repositories.repository_hosts import RepositoryHosts
 from tests.doubles.git_server import GitServer
 from tests.doubles.lfs_store import LfsStore, pointer
 from tests.integration.repositories.conftest import TOKEN, Sandbox, Upstream, commit, git

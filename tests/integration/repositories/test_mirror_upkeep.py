@@ -10,12 +10,12 @@ from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import DeleteBranch
 from spawner.forges.factory import Forges
 from spawner.forges.git_credentials import GitCredentials
-from spawner.repositories.mirror_gc import collect_garbage, delete_ended, has_changed
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
-from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.mirror import Mirror
+from spawner.repositories.mirror_gc import collect_garbage, delete_ended, has_changed
 from spawner.repositories.mirror_limits import MirrorLimits
 from spawner.repositories.mirrors import Mirrors
+from spawner.repositories.repository_hosts import RepositoryHosts
 from tests.doubles.git_server import USER, GitServer
 from tests.integration.repositories.conftest import TOKEN, Sandbox, Upstream, commit, git
 from tests.integration.repositories.test_branches import (

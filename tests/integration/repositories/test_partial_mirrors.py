@@ -6,9 +6,9 @@ import pytest
 
 from sandherd.contracts.repositories import Repository
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
-from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.lfs import LfsObjects
 from spawner.repositories.mirror import Mirror
+from spawner.repositories.repository_hosts import RepositoryHosts
 from tests.doubles.git_server import GitServer
 from tests.integration.repositories.conftest import Upstream, git
 from tests.integration.repositories.test_branches import Make, home, person, reaches, repository, spawner

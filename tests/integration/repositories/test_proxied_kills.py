@@ -12,17 +12,17 @@ from sandherd.concurrency import cancel_and_wait, run_until_first
 from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from sandherd.telemetry.meters import Meters
-from spawner.git_proxy.proxy_decisions import head_of
 from spawner.git_proxy.exchange import RequestBody
+from spawner.git_proxy.proxy_decisions import head_of
 from spawner.git_proxy.push_protocol import line
 from spawner.git_proxy.pushes import PushReceiver
 from spawner.live_state import LiveState
-from spawner.repositories import mirror, branch_workflow
+from spawner.repositories import branch_workflow, mirror
 from spawner.repositories.branch_artifacts import BranchArtifacts
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.commit_signer import CommitSigner
 from spawner.repositories.git import run_git
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.branch_record import BranchRecord
 from tests.integration.repositories.conftest import Upstream, commit, git
 from tests.integration.repositories.test_kills import Effects, HeldLease, Killed, LocalHosts, Story
 from tests.integration.repositories.test_signed_commits import COMMITTER, new_key

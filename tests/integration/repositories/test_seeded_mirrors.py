@@ -7,8 +7,8 @@ import pytest
 
 from sandherd.contracts.repositories import Repository
 from spawner.repositories.git import GitCredential, GitError
-from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.mirrors import Mirrors
+from spawner.repositories.repository_hosts import RepositoryHosts
 from tests.doubles.git_server import USER, GitServer
 from tests.integration.repositories.conftest import TOKEN, Upstream, git
 

@@ -8,10 +8,10 @@ import pytest
 
 from sandherd.contracts.repositories import Repository
 from spawner.repositories import commit_signer
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.commit_signer import CommitSigner, signed_commit
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
 from spawner.repositories.mirror import Mirror
-from spawner.repositories.branch_record import BranchRecord
 from tests.integration.repositories.conftest import Sandbox, Upstream, commit, git
 from tests.integration.repositories.test_branches import (
     WAITS,

@@ -7,8 +7,8 @@ import pytest
 
 from sandherd.contracts.repositories import Repository
 from spawner.repositories.git import GitCredential, GitError, GitFault
-from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.mirror import Mirror
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.submodules import SubmoduleFetcher, pinned, remove_refs
 from tests.doubles.git_server import USER, GitServer
 from tests.integration.repositories.conftest import TOKEN, Upstream, commit, git

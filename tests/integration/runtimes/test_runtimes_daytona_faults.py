@@ -11,8 +11,8 @@ from sandherd.settings import Settings
 from spawner.runtimes.boxes.box_files import HERD
 from spawner.runtimes.boxes.provider import BoxSpec, BoxState, Command, ProviderError, ProviderFault
 from spawner.runtimes.contract import RuntimeFailedError
-from spawner.runtimes.daytona.provider import DaytonaProvider
 from spawner.runtimes.daytona.factory import open_daytona as open_runtime
+from spawner.runtimes.daytona.provider import DaytonaProvider
 from tests.doubles.daytona.answers import ApiError
 from tests.doubles.daytona.double import IMAGE, KEY, SNAPSHOT, Double
 from tests.doubles.daytona.opening import cloud

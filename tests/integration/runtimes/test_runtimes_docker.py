@@ -23,8 +23,8 @@ from spawner.runtimes.boxes.runtime import BoxRuntime, observed_box
 from spawner.runtimes.commands import Command
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.runtimes.docker.containers import ContainerOptions, config
-from spawner.runtimes.docker.provider import DockerProvider
 from spawner.runtimes.docker.image_preparation import ImagePreparation
+from spawner.runtimes.docker.provider import DockerProvider
 from spawner.runtimes.docker.shared_folders import is_shared
 from tests.engines.docker import IMAGE
 from tests.integration.runtimes.conftest import WAITS, WORK, Boxes, Open

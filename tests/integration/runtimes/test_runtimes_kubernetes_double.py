@@ -81,7 +81,9 @@ async def test_kubectl_lists_watches_and_deletes_pods(cluster: Cluster, pods: Bo
     path = "jsonpath={.status.phase} {.spec.containers[0].name}"
     assert await kubectl_output(kubectl, cluster, "get", "pod", name, "-o", path) == "Running sandbox"
     assert "NotFound" in await kubectl_output(kubectl, cluster, "get", "pod", "none", code=1)
-    assert "condition met" in await kubectl_output(kubectl, cluster, "wait", "--for=condition=PodScheduled", f"pod/{name}")
+    assert "condition met" in await kubectl_output(
+        kubectl, cluster, "wait", "--for=condition=PodScheduled", f"pod/{name}"
+    )
     assert "deleted" in await kubectl_output(kubectl, cluster, "delete", "pod", name, "--grace-period=1")
     assert cluster.objects("pods") == []
 
@@ -91,7 +93,10 @@ async def test_kubectl_runs_commands_in_pods(cluster: Cluster, pods: Boxes, kube
     if kubectl.minor < WEBSOCKETS:
         pytest.skip(f"kubectl 1.{kubectl.minor} runs commands over SPDY: the double uses WebSockets, as we do")
     name = f"sandherd-{(await pods.make()).name}"
-    assert (await kubectl_output(kubectl, cluster, "exec", name, "--", "sh", "-c", "echo out; id -u")).split() == ["out", "1000"]
+    assert (await kubectl_output(kubectl, cluster, "exec", name, "--", "sh", "-c", "echo out; id -u")).split() == [
+        "out",
+        "1000",
+    ]
     assert "exit code 7" in await kubectl_output(kubectl, cluster, "exec", name, "--", "sh", "-c", "exit 7", code=7)
     copied = ["exec", "-i", name, "--", "cat"]
     assert await kubectl_output(kubectl, cluster, *copied) == ""

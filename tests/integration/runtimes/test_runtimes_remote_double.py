@@ -155,5 +155,7 @@ async def test_sdk_client_works_with_the_stand_in(remote_double: Double, tmp_pat
     (request_body,) = [line.removeprefix("TOLD ") for line in out.splitlines() if line.startswith("TOLD ")]
     assert json.loads(request_body) == [4, "from inside\n", True, 10, True, None, True]
     assert (tmp_path / "back").read_bytes() == b"some bytes"
-    assert {("POST", "/start"), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/stop")} <= set(remote_double.requested)
+    assert {("POST", "/start"), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/stop")} <= set(
+        remote_double.requested
+    )
     assert remote_double.living() == []

@@ -160,8 +160,8 @@ class Person:
     async def command(self, data: Command, entity: str) -> Envelope[Any]:
         self._published += 1
         command = wrap(
-            data, data.type, source="/sandherd/client/test", sequence=self._published, project=self.project, subject=entity,
-            time=datetime.now(UTC),
+            data, data.type, source="/sandherd/client/test", sequence=self._published, project=self.project,
+            subject=entity, time=datetime.now(UTC),
         )  # fmt: skip
         await self.bus.publish_command(command)
         return command

@@ -24,8 +24,8 @@ from sandherd.contracts.requests import (
     FileRead,
     FileWritten,
     ListFiles,
-    ListRuntimes,
     ListLiveSandboxes,
+    ListRuntimes,
     Upload,
     UploadChunk,
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandherd.bus.consumers.held_messages import HeldMessages, HeldMessage
+from sandherd.bus.consumers.held_messages import HeldMessage, HeldMessages
 from sandherd.bus.stream_configs import stream_config
 from sandherd.contracts.streams import BY_STREAM
 from sandherd.contracts.subjects import Principal, command_subject

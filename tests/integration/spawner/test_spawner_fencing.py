@@ -17,8 +17,8 @@ from spawner.live_state import LiveState
 from spawner.records.store import StoredRecord
 from spawner.sandboxes import sandbox_transitions
 from spawner.sandboxes.fenced_writes import FencedWriter
-from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.sandboxes.runtime_calls import RuntimeCaller
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 

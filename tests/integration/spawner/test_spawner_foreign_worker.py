@@ -19,7 +19,7 @@ from sandherd.contracts.chunks import ChunkReceiver
 from sandherd.contracts.commands import AnswerApproval, CancelTask, SendMessage
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.names import new_name
-from sandherd.contracts.requests import GetAudit, DownloadChunk
+from sandherd.contracts.requests import DownloadChunk, GetAudit
 from sandherd.contracts.subjects import Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker

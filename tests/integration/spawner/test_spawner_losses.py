@@ -22,7 +22,7 @@ from sandherd.contracts.envelope import wrap
 from sandherd.contracts.errors import Code
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed, AgentStarted
-from sandherd.contracts.requests import GetCredential, CredentialGrant
+from sandherd.contracts.requests import CredentialGrant, GetCredential
 from sandherd.contracts.subjects import CREDENTIAL, Principal
 from sandherd.private_files import write_file
 from sandherd.service.service import Service

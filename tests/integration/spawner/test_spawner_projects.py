@@ -14,7 +14,7 @@ from sandherd.cli.exit_status import status_of
 from sandherd.client import Herd
 from sandherd.client.context import Context
 from sandherd.contracts.commands import RetryTask, SubmitTask, TaskSpec
-from sandherd.contracts.requests import ListProjects, ListLiveTasks, ProjectDefaults, ProjectLimits, SetProject
+from sandherd.contracts.requests import ListLiveTasks, ListProjects, ProjectDefaults, ProjectLimits, SetProject
 from sandherd.contracts.subjects import Principal, request_subject
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker

@@ -58,7 +58,10 @@ async def test_lost_worker_is_retried_in_a_new_sandbox(spawner: Make, person: An
         await person.receives(first, "sandbox.terminated")
     assert "half" in view.result.get("final_output", "") or "agent.work_saved" in person.types(first)
     assert person.event_data(task, "task.retry_scheduled")["error_type"] in {"worker_lost", "signal"}
-    assert person.event_data(first, "sandbox.terminated")["reason"] == person.event_data(task, "task.retry_scheduled")["error_type"]
+    assert (
+        person.event_data(first, "sandbox.terminated")["reason"]
+        == person.event_data(task, "task.retry_scheduled")["error_type"]
+    )
     person.check_sequences()
 
 

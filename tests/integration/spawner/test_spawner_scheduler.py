@@ -24,11 +24,11 @@ from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.spec_resolution import SpawnPolicy, expiry
 from spawner.tasks import task_transitions as of_task
 from spawner.tasks.queue_updates import follow
-from spawner.tasks.task_queue import TaskQueue
-from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.resolved_task import ResolvedTask
 from spawner.tasks.scheduler import Intend, Scheduler
 from spawner.tasks.scheduling_order import sandbox_name
+from spawner.tasks.task_queue import TaskQueue
+from spawner.tasks.task_record import TaskRecord
 from tests.integration.spawner.following import following
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)

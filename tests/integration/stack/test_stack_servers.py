@@ -11,7 +11,7 @@ import pytest
 from sandherd.contracts.subjects import Principal
 from sandherd.process_signals import ended
 from sandherd.stack.broker import Broker
-from sandherd.stack.child_process import ChildProcess, ChildCommand, ChildFailedError
+from sandherd.stack.child_process import ChildCommand, ChildFailedError, ChildProcess
 from sandherd.stack.postgres import PostgresServer
 from sandherd.stack.postgres_socket import recorded_directory, socket_directory
 from tests.patience import PATIENCE
@@ -89,7 +89,9 @@ async def test_a_process_is_waited_for_without_polling(tmp_path: Path) -> None:
 
 async def test_a_child_that_ignores_us_is_killed(tmp_path: Path) -> None:
     """After the grace time SIGKILL follows."""
-    child = ChildProcess(ChildCommand(arguments=["sh", "-c", "trap '' TERM; echo deaf; exec sleep 60"], log=tmp_path / "log"))
+    child = ChildProcess(
+        ChildCommand(arguments=["sh", "-c", "trap '' TERM; echo deaf; exec sleep 60"], log=tmp_path / "log")
+    )
     child.start()
     await child.until(lambda: "deaf" in child.last_lines(), PATIENCE, "sh")
     await child.stop(grace=0.05)

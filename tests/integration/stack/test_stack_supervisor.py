@@ -15,7 +15,7 @@ import pytest
 
 from sandherd.bus.connection import Bus, ConnectionIdentity
 from sandherd.bus.identity import bearer
-from sandherd.stack import StackPhase, StackFailedError, StackStatus, down, status, up
+from sandherd.stack import StackFailedError, StackPhase, StackStatus, down, status, up
 from sandherd.stack.home import Home, read_record, record_of
 from tests.patience import PATIENCE
 

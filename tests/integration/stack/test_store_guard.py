@@ -103,7 +103,10 @@ async def test_broker_stores_again_after_exhausted_descriptors(folder: Path) -> 
 @pytest.mark.long
 async def test_disk_that_fills_twice_causes_two_restarts(folder: Path) -> None:
     """The second time is like the first."""
-    async with small_disk(folder / "disk", size=96 * MIB, inodes=2000) as disk, guarded_broker(disk.path / "h") as found:
+    async with (
+        small_disk(folder / "disk", size=96 * MIB, inodes=2000) as disk,
+        guarded_broker(disk.path / "h") as found,
+    ):
         for restarts in (1, 2):
             disk.fill_bytes()
             await found.publish_until_refused()
@@ -142,7 +145,10 @@ async def test_server_that_stores_nothing_is_found_within_seconds(folder: Path) 
 
 async def test_server_killed_with_a_full_disk_is_restarted_until_it_stores(folder: Path) -> None:
     """The supervisor repeats failing starts, and acknowledged messages are there afterwards."""
-    async with small_disk(folder / "disk", size=96 * MIB, inodes=2000) as disk, guarded_broker(disk.path / "h") as found:
+    async with (
+        small_disk(folder / "disk", size=96 * MIB, inodes=2000) as disk,
+        guarded_broker(disk.path / "h") as found,
+    ):
         disk.fill_bytes()
         await found.publish_until_refused()
         await found.broker.kill()
@@ -156,7 +162,10 @@ async def test_server_killed_with_a_full_disk_is_restarted_until_it_stores(folde
 @pytest.mark.parametrize("fill", ["bytes", "inodes"])
 async def test_three_servers_store_again_after_a_full_disk(folder: Path, fill: str) -> None:
     """All three are on one file system: each disables its store, and each is restarted."""
-    async with small_disk(folder / "disk", size=256 * MIB, inodes=2000) as disk, guarded_broker(disk.path / "h", 3) as found:
+    async with (
+        small_disk(folder / "disk", size=256 * MIB, inodes=2000) as disk,
+        guarded_broker(disk.path / "h", 3) as found,
+    ):
         getattr(disk, f"fill_{fill}")()
         await found.publish_until_refused()
         await found.until(lambda: len(found.guard.problems) == 3)

@@ -10,7 +10,7 @@ from docs.promql import metrics_of
 from sandherd.stack.home import Home, read_record
 from tests.engines.prometheus import rules
 from tests.integration.telemetry.conftest import HERD, ROOT, Watched
-from tests.integration.telemetry.grafana import PanelQuery, queries_of, boards, of_postgres, of_prometheus
+from tests.integration.telemetry.grafana import PanelQuery, boards, of_postgres, of_prometheus, queries_of
 
 READER: Final = ROOT / "deploy" / "grafana" / "reader.sql"
 FAULTS: Final = {

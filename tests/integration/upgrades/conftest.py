@@ -100,7 +100,9 @@ class Site:
             "home": str(self.home),
             "credentials": credentials,
         }
-        return environment | ({"identity_dir": str(self.broker.spawner_identity)} if service is Principal.SPAWNER else {})
+        return environment | (
+            {"identity_dir": str(self.broker.spawner_identity)} if service is Principal.SPAWNER else {}
+        )
 
     @property
     def context(self) -> Context:

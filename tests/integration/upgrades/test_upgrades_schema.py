@@ -9,7 +9,14 @@ import asyncpg
 import pytest
 
 from event_ingest.database import APPLICATION_NAME
-from event_ingest.migrator import MigrationKind, Migration, MigrationRefusedError, before_new_code, migrate, read_migrations
+from event_ingest.migrator import (
+    Migration,
+    MigrationKind,
+    MigrationRefusedError,
+    before_new_code,
+    migrate,
+    read_migrations,
+)
 from event_ingest.upgrade import main, upgrade
 from tests.integration.upgrades.conftest import program
 from tests.patience import PATIENCE

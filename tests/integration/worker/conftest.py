@@ -19,9 +19,9 @@ import pytest
 from sandherd.bus.connection import Bus, ConnectionIdentity, NoResponderError, RequestTimeoutError
 from sandherd.bus.identity import Registrar
 from sandherd.contracts.decoder import read_event
-from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.events import ArtifactRef
+from sandherd.contracts.inbox_messages import InboxMessage, Receipt
 from sandherd.contracts.names import new_name
 from sandherd.contracts.requests import (
     INLINE_BYTES,

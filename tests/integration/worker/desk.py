@@ -9,7 +9,7 @@ from nats.aio.msg import Msg
 
 from sandherd.bus.connection import Bus
 from sandherd.contracts.errors import Code, Problem
-from sandherd.contracts.requests import ArtifactPiece, GetCredential, Fetch, Reply
+from sandherd.contracts.requests import ArtifactPiece, Fetch, GetCredential, Reply
 from sandherd.contracts.subjects import ARTIFACT, CREDENTIAL, FETCH
 from sandherd.stack.broker import Broker
 

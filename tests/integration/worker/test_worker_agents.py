@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sandherd.contracts import asyncapi
-from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.headers import MESSAGE_ID, REPUBLISHED
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.subjects import Principal
 
 

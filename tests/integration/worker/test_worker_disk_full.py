@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from sandherd_worker.worker_exit import ExitCode
 from sandherd_worker.spool_file import scan, segments
+from sandherd_worker.worker_exit import ExitCode
 from tests.engines.private_mounts import PRIVATE_MOUNTS
 from tests.integration.worker.conformance.acts import Run, Say
 from tests.integration.worker.conformance.adapters import Acp

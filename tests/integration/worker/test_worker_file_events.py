@@ -51,7 +51,9 @@ async def test_each_kind_of_change_is_reported_once(sandbox: Any, eventually: An
     """Path, kind and added and removed lines are right; ignored files and a new mode are no changes."""
     await changed_unseen(sandbox, eventually, SCRIPT, {**BEFORE, ".gitignore": "*.over\n"})
     changed = await changes(sandbox)
-    assert {path: (one.change_type, one.binary, one.lines_added, one.lines_removed) for path, one in changed.items()} == {
+    assert {
+        path: (one.change_type, one.binary, one.lines_added, one.lines_removed) for path, one in changed.items()
+    } == {
         "kept": ("modified", False, 1, 1),
         "sub/elsewhere": ("renamed", False, 0, 0),
         "gone": ("deleted", False, 0, 2),

@@ -2,7 +2,7 @@
 
 # ruff: noqa: E501  # texts of models and of tools are on one line
 
-from tests.recordings.scenario import Edit, Read, Run, Scenario, Subagent, flat, agent_text, scenario, step, times
+from tests.recordings.scenario import Edit, Read, Run, Scenario, Subagent, agent_text, flat, scenario, step, times
 from tests.recordings.scenarios.repetition import SHOP
 from tests.recordings.scenarios.stand_ins import CARGO, CHECKER, NOISY
 

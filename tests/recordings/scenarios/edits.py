@@ -2,7 +2,20 @@
 
 # texts of models and of tools are on one line
 
-from tests.recordings.scenario import Edit, Read, Run, Scenario, Step, Write, fault, flat, marked, agent_text, scenario, step
+from tests.recordings.scenario import (
+    Edit,
+    Read,
+    Run,
+    Scenario,
+    Step,
+    Write,
+    agent_text,
+    fault,
+    flat,
+    marked,
+    scenario,
+    step,
+)
 from tests.recordings.scenarios.progress import PARTS, TEST
 from tests.recordings.scenarios.repetition import SHOP
 from tests.recordings.scenarios.stand_ins import BUNDLE, NPM

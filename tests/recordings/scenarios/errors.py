@@ -2,7 +2,19 @@
 
 # ruff: noqa: E501  # texts of models and of tools are on one line
 
-from tests.recordings.scenario import Edit, Read, Refusal, Run, Scenario, Write, flat, marked, agent_text, scenario, step
+from tests.recordings.scenario import (
+    Edit,
+    Read,
+    Refusal,
+    Run,
+    Scenario,
+    Write,
+    agent_text,
+    flat,
+    marked,
+    scenario,
+    step,
+)
 from tests.recordings.scenarios.stand_ins import CURL_503
 
 CONFIG = {"app/config.py": "".join(f"OPTION_{number} = {number}\n" for number in range(40))}

@@ -9,10 +9,10 @@ from tests.recordings.scenario import (
     Run,
     Scenario,
     Write,
+    agent_text,
     fault,
     flat,
     marked,
-    agent_text,
     scenario,
     step,
 )

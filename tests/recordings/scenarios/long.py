@@ -2,7 +2,20 @@
 
 # ruff: noqa: E501  # texts of models and of tools are on one line
 
-from tests.recordings.scenario import Edit, Read, Run, Scenario, Send, Step, Tool, Write, flat, agent_text, scenario, step
+from tests.recordings.scenario import (
+    Edit,
+    Read,
+    Run,
+    Scenario,
+    Send,
+    Step,
+    Tool,
+    Write,
+    agent_text,
+    flat,
+    scenario,
+    step,
+)
 from tests.recordings.scenarios.progress import PARTS, TEST
 from tests.recordings.scenarios.stand_ins import CARGO, CHECKER, NPM, PENDING
 

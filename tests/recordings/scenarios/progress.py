@@ -9,9 +9,9 @@ from tests.recordings.scenario import (
     Run,
     Scenario,
     Step,
+    agent_text,
     flat,
     marked,
-    agent_text,
     scenario,
     step,
 )
@@ -123,7 +123,9 @@ def healthy_research() -> Scenario:
 @scenario
 def healthy_long_reading_first() -> Scenario:
     last = flat(
-        step(Edit("src/part_59.py", "def load()", "def load_part()")), step(Run("pytest -q")), agent_text("It is renamed.")
+        step(Edit("src/part_59.py", "def load()", "def load_part()")),
+        step(Run("pytest -q")),
+        agent_text("It is renamed."),
     )
     return reading("healthy-long-reading-first", "claude", None, last, "60 new files read before the only edit.")
 
@@ -184,7 +186,8 @@ def compaction_storm_openhands() -> Scenario:
         note="Four compactions without an edit; between them the same three calls again and again.",
         may=("loop", "cycle", "no_progress"),
         steps=flat(
-            marked([*views * 4, full, *views * 4, full, *views * 4, full, *views * 4, full]), agent_text("It is too much.")
+            marked([*views * 4, full, *views * 4, full, *views * 4, full, *views * 4, full]),
+            agent_text("It is too much."),
         ),
     )
 

@@ -9,9 +9,9 @@ from tests.recordings.scenario import (
     Scenario,
     Send,
     Write,
+    agent_text,
     flat,
     marked,
-    agent_text,
     scenario,
     step,
     times,
@@ -258,7 +258,9 @@ def repeat_varied_words() -> Scenario:
         note="A sampling command 14 times in a row; each result is a new random sample and none is used.",
         may=("loop", "no_progress"),
         steps=flat(
-            step(Read("feedback.txt")), times(14, step(Run("sample feedback --one"))), agent_text("The feedback is mixed.")
+            step(Read("feedback.txt")),
+            times(14, step(Run("sample feedback --one"))),
+            agent_text("The feedback is mixed."),
         ),
     )
 

@@ -11,10 +11,10 @@ from tests.recordings.scenario import (
     Send,
     Subagent,
     Write,
+    agent_text,
     fault,
     flat,
     marked,
-    agent_text,
     scenario,
     step,
 )
@@ -227,7 +227,9 @@ def healthy_long_subagent() -> Scenario:
         imitates="stuck",
         note="A sub-agent works for 20 minutes: its call is open, but it makes a call each minute.",
         scripts={
-            "reader": flat([step(Read(f"part{n}.txt"), clock=60) for n in range(20)], agent_text("All parts have one line.")),
+            "reader": flat(
+                [step(Read(f"part{n}.txt"), clock=60) for n in range(20)], agent_text("All parts have one line.")
+            ),
         },
         steps=flat(
             step(Subagent("reader", "Read part0.txt to part19.txt.")),

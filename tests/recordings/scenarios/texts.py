@@ -2,7 +2,7 @@
 
 # ruff: noqa: E501  # texts of models and of tools are on one line
 
-from tests.recordings.scenario import Read, Run, Scenario, Send, fault, flat, marked, agent_text, scenario, step
+from tests.recordings.scenario import Read, Run, Scenario, Send, agent_text, fault, flat, marked, scenario, step
 from tests.recordings.scenarios.repetition import SHOP
 
 THOUGHTS = (
@@ -177,7 +177,8 @@ def healthy_repeated_code() -> Scenario:
         imitates="chanting",
         note="A code block of a message has 30 equal rows, as asked.",
         steps=flat(
-            step(Read("shop/cart.py")), agent_text(f"Here it is:\n\n```python\nROWS = [\n{rows}]\n```\n\nEach row is equal.")
+            step(Read("shop/cart.py")),
+            agent_text(f"Here it is:\n\n```python\nROWS = [\n{rows}]\n```\n\nEach row is equal."),
         ),
     )
 
@@ -196,6 +197,8 @@ def healthy_repeated_table() -> Scenario:
         note="A table with 28 nearly equal rows, and a list with 16 equal items.",
         steps=flat(
             step(Run("cat runs.txt")),
-            agent_text(f"| day | result | failures | note |\n|---|---|---|---|\n{rows}\nThe files:\n\n{listed}\nAll is well."),
+            agent_text(
+                f"| day | result | failures | note |\n|---|---|---|---|\n{rows}\nThe files:\n\n{listed}\nAll is well."
+            ),
         ),
     )

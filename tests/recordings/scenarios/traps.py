@@ -10,9 +10,9 @@ from tests.recordings.scenario import (
     Step,
     Subagent,
     Tool,
+    agent_text,
     flat,
     marked,
-    agent_text,
     scenario,
     step,
 )

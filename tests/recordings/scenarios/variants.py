@@ -2,7 +2,20 @@
 
 # ruff: noqa: E501  # texts of models and of tools are on one line
 
-from tests.recordings.scenario import Edit, Read, Run, Scenario, Tool, fault, flat, marked, agent_text, scenario, step, times
+from tests.recordings.scenario import (
+    Edit,
+    Read,
+    Run,
+    Scenario,
+    Tool,
+    agent_text,
+    fault,
+    flat,
+    marked,
+    scenario,
+    step,
+    times,
+)
 from tests.recordings.scenarios.guarded import REMOTE
 from tests.recordings.scenarios.repetition import SHOP
 from tests.recordings.scenarios.stand_ins import HANG, NOISY, RANDOM

@@ -25,7 +25,14 @@ def test_unknown_fields_of_newer_service_are_ignored() -> None:
     golden = json.loads((REPLIES / f"{name}.json").read_text())
     reply_document = json.loads(json.dumps(golden))
     here = reply_document["ok"]
-    for strict in (reply_document, here, here["caps"], here["defaults"], here["runtimes"][0], here["profiles"]["python"]):
+    for strict in (
+        reply_document,
+        here,
+        here["caps"],
+        here["defaults"],
+        here["runtimes"][0],
+        here["profiles"]["python"],
+    ):
         strict["newer"] = {"than": "we"}
     answer = REQUESTS[name].Answer
     assert read_reply(json.dumps(reply_document).encode(), answer) == answer.model_validate(golden["ok"])

@@ -15,7 +15,7 @@ import typer.main
 from sandherd.cli.app import build
 from sandherd.cli.exit_status import status_of
 from sandherd.cli.home_option import with_home
-from sandherd.stack.home import Home, StackPhase, ProcessRecord, StackRecord, ourselves, write_record
+from sandherd.stack.home import Home, ProcessRecord, StackPhase, StackRecord, ourselves, write_record
 
 ROOT: Any = typer.main.get_command(build())
 

@@ -126,7 +126,13 @@ def typed(parameter: Parameter, value: str) -> list[str]:
     options, arguments = [], []
     for declared in LEAVES[parameter.command].params:
         one = Parameter(parameter.command, declared)
-        given = value if declared is parameter.declared else GIVEN.get(declared.metavar or "") if declared.required else None
+        given = (
+            value
+            if declared is parameter.declared
+            else GIVEN.get(declared.metavar or "")
+            if declared.required
+            else None
+        )
         if declared.metavar == "DST" and parameter.declared.metavar == "SRC":
             given = "there"
         if given is not None and one.is_argument:

@@ -84,7 +84,11 @@ COMMAND = ["--", "true"]
     ],
 )
 def test_invalid_value_is_one_sentence_about_the_option(
-    words: list[str], expected_text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str],
+    expected_text: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It names the option, and the permitted range as one would type it, without the words of a validator."""
     monkeypatch.setenv("SANDHERD_HOME", str(tmp_path))

@@ -36,7 +36,9 @@ LIST, GET = "sandherd sandboxes list", "sandherd sandboxes get sbx-a"
         (ExtendSandbox.type, "seconds", Code.INVALID_FIELD, "use a shorter time"),
     ],
 )
-def test_refused_sandbox_suggests_no_inspection(command: str, field: str | None, code: Code | None, expected_text: str) -> None:
+def test_refused_sandbox_suggests_no_inspection(
+    command: str, field: str | None, code: Code | None, expected_text: str
+) -> None:
     """The remedy fits the reason: without capacity no name helps, and what does not exist can't be inspected."""
     event = wrap(
         SandboxRefused(command=command, reason="there is no capacity", field=field, code=code),

@@ -17,9 +17,9 @@ from sandherd.contracts.events.access import AgentTranscriptSaved, AgentWorkSave
 from sandherd.contracts.events.agent import AgentCompleted, AgentFailed
 from sandherd.contracts.events.task import TaskAssigned, TaskSubmitted
 from sandherd.contracts.requests import (
-    ListEvents,
     DownloadChunk,
     EventList,
+    ListEvents,
     ListLiveTasks,
     ListPastTasks,
     StoredEvent,

@@ -10,7 +10,7 @@ from sandherd.client.events.history import History
 from sandherd.client.events.sequencer import Event, MissingRange, Sequencer, has_single_entity
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.agent import AgentWaiting
-from sandherd.contracts.requests import ListEvents, EventList, StoredEvent
+from sandherd.contracts.requests import EventList, ListEvents, StoredEvent
 
 WORKER = "/sandherd/sandbox/sbx-a"
 MONITOR = "/sandherd/monitor/one"

@@ -61,11 +61,16 @@ def test_refused_credential_is_distinguished_from_an_unreachable_service() -> No
 def test_database_has_its_name_and_address() -> None:
     """As event-ingest reports them; an earlier version does not. Without event-ingest, it is unknown."""
     part = Part(kind=PartKind.READINESS, name=DATABASE, detail="database past at db:5432")
-    reports = {text: service_report(one) for text, one in {"new": part, "old": part.model_copy(update={"detail": None})}.items()}
+    reports = {
+        text: service_report(one)
+        for text, one in {"new": part, "old": part.model_copy(update={"detail": None})}.items()
+    }
     found = {text: checked(event_ingest=report)["database"] for text, report in reports.items()}
     assert (found["new"].state, found["new"].found) == (CheckState.RIGHT, "database past at db:5432 responds")
     assert (found["old"].state, found["old"].found) == (CheckState.RIGHT, "responds")
-    unavailable_check = checked(event_ingest=ServiceUnavailableError.named("event-ingest", "is unavailable"))["database"]
+    unavailable_check = checked(event_ingest=ServiceUnavailableError.named("event-ingest", "is unavailable"))[
+        "database"
+    ]
     assert (unavailable_check.state, unavailable_check.remedy is not None) == (CheckState.UNKNOWN, True)
 
 
@@ -85,7 +90,9 @@ def test_database_that_responds_and_fails_requests_is_an_error() -> None:
 
 def test_unusable_plugin_has_its_own_remedy() -> None:
     """The remedy is not that of a history that lags."""
-    found = checked(spawner=service_report(Part(kind=PartKind.REMARK, name="harness moon", problem="of acme-moon 1.0: broken")))
+    found = checked(
+        spawner=service_report(Part(kind=PartKind.REMARK, name="harness moon", problem="of acme-moon 1.0: broken"))
+    )
     assert found["spawner"].state is CheckState.WARNING
     assert "acme-moon 1.0" in found["spawner"].found
     assert "uninstall it" in str(found["spawner"].remedy)

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from sandherd.cli.status_line import StatusLine
 from sandherd.cli.file_copy import ProgressBar
+from sandherd.cli.status_line import StatusLine
 from sandherd.cli.stderr import print_error
 from tests.terminals import ERASED, left_on_screen
 

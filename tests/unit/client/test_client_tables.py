@@ -51,7 +51,12 @@ NARROW: list[tuple[tuple[str | Column, ...], list[str]]] = [
     (catalogue.PROFILES, ["python", "kubernetes", "internet", "2", LIMITS]),
     (
         doctor.HEADER,
-        ["consumer event-ingest-events on EVENTS", "warning", f"3 kept in {QUARANTINED}", f"see `sandherd reread {QUARANTINED}`"],
+        [
+            "consumer event-ingest-events on EVENTS",
+            "warning",
+            f"3 kept in {QUARANTINED}",
+            f"see `sandherd reread {QUARANTINED}`",
+        ],
     ),
     (
         overview.TOP_HEADER,

@@ -14,7 +14,7 @@ from typing import IO, Any
 import pytest
 
 from sandherd.archives import limited_reader
-from sandherd.cli import folder_diffs, file_copy, task_results
+from sandherd.cli import file_copy, folder_diffs, task_results
 from sandherd.cli.options import Format
 from sandherd.client.errors import HerdError
 from sandherd.contracts.errors import Code

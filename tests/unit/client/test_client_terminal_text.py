@@ -189,8 +189,12 @@ def scanned() -> list[Path]:
 def faults(source: str) -> list[int]:
     """Lines in which something is printed, or a standard stream is handed out, by other means than the sink's."""
     tree = ast.parse(source)
-    requested = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in _QUESTIONS}
-    return sorted({getattr(node, "lineno", 0) for node in ast.walk(tree) if id(node) not in requested and _is_fault(node)})
+    requested = {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in _QUESTIONS
+    }
+    return sorted(
+        {getattr(node, "lineno", 0) for node in ast.walk(tree) if id(node) not in requested and _is_fault(node)}
+    )
 
 
 def _is_fault(node: ast.AST) -> bool:

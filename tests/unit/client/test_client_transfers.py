@@ -75,7 +75,8 @@ async def test_large_file_is_uploaded_in_repeatable_chunks(tmp_path: Path) -> No
     (tmp_path / "x").write_bytes(DATA)
     unavailable = ServiceUnavailableError.named("spawner", "is unavailable")
     service = Played(
-        UploadChunk=[unavailable, lambda requested: ChunkStored(index=requested.index)], Upload=[written(False), unavailable, written()]
+        UploadChunk=[unavailable, lambda requested: ChunkStored(index=requested.index)],
+        Upload=[written(False), unavailable, written()],
     )
     with source(tmp_path / "x", None) as given:
         await upload(service, "default", "sbx-a", given, "x")  # type: ignore[arg-type]  # all of a link that it needs
@@ -185,7 +186,10 @@ async def test_growing_file_is_sent_up_to_its_first_size(tmp_path: Path, content
         with (tmp_path / "log").open("ab") as log:
             log.write(b"more")
         await upload(service, "default", "sbx-a", given, "x")  # type: ignore[arg-type]  # plays the service
-    sent = sorted((requested for requested in service.requested if isinstance(requested, UploadChunk)), key=lambda requested: requested.index)
+    sent = sorted(
+        (requested for requested in service.requested if isinstance(requested, UploadChunk)),
+        key=lambda requested: requested.index,
+    )
     assert (b"".join(requested.data for requested in sent) or service.requested[-1].data) == content
 
 
@@ -323,7 +327,9 @@ TASK: dict[str, Any] = {"text": "x", "harness": {"argv": ["true"]}}
         (TaskSpec(**TASK, retry=RetryPolicy(max_attempts=6)), "spec.retry.max_attempts", "at most 5"),
     ],
 )
-def test_unavailable_option_is_refused_with_the_available_ones(spec: SandboxSpec, field: str, expected_text: str) -> None:
+def test_unavailable_option_is_refused_with_the_available_ones(
+    spec: SandboxSpec, field: str, expected_text: str
+) -> None:
     """The error has the field, what is available, and a remedy."""
     refused = refusal(spec, HERE)
     assert refused is not None

@@ -19,7 +19,9 @@ from tests.unit.contracts.hostile import COMMAND_DOCUMENTS, Json, changed, encod
 @given(st.text(min_size=1, max_size=5000))
 def test_hostile_field_name_is_truncated_and_printable(name: str) -> None:
     """A refusal that names an unknown field stays short, on one line, without terminal controls."""
-    document = next(changed_document for changed_document in COMMAND_DOCUMENTS if changed_document["type"] == "spawner.cancel_task")
+    document = next(
+        changed_document for changed_document in COMMAND_DOCUMENTS if changed_document["type"] == "spawner.cancel_task"
+    )
     assume(name not in document["data"])
     changed_document = changed(document, ("data",), put({**document["data"], name: 1}))
     problem = refusal(read_command, subject_of(document), encode(changed_document))
@@ -72,7 +74,9 @@ def test_command_about_another_entity_than_its_data_names_is_refused(document: J
 )
 def test_impossible_task_is_refused(path: tuple[str, ...], value: Json) -> None:
     """A task that the kernel or the work tree could not accept is refused at its submission, not at its start."""
-    document = next(changed_document for changed_document in COMMAND_DOCUMENTS if changed_document["type"] == "spawner.submit_task")
+    document = next(
+        changed_document for changed_document in COMMAND_DOCUMENTS if changed_document["type"] == "spawner.submit_task"
+    )
     problem = refusal(read_command, subject_of(document), encode(changed(document, ("data", *path), put(value))))
     assert problem is not None
     assert problem.code is Code.INVALID_FIELD
@@ -93,7 +97,9 @@ def test_impossible_task_is_refused(path: tuple[str, ...], value: Json) -> None:
 )
 def test_field_of_a_refusal_is_a_path_in_the_document(harness: Json, field: str) -> None:
     """It has no part that only our code knows, such as the kind of a harness; a missing field comes last."""
-    document = next(changed_document for changed_document in COMMAND_DOCUMENTS if changed_document["type"] == "spawner.submit_task")
+    document = next(
+        changed_document for changed_document in COMMAND_DOCUMENTS if changed_document["type"] == "spawner.submit_task"
+    )
     changed_document = changed(document, ("data", "spec", "harness"), put(harness))
     problem = refusal(read_command, subject_of(document), encode(changed_document))
     assert problem is not None
@@ -114,7 +120,9 @@ def test_field_of_a_refusal_is_a_path_in_the_document(harness: Json, field: str)
 )
 def test_rules_that_are_in_no_schema_are_listed(path: tuple[str, ...], value: Json, rule: str) -> None:
     """The published schema accepts these, and the service refuses them: docs/wire.md lists the rules."""
-    document = next(changed_document for changed_document in COMMAND_DOCUMENTS if changed_document["type"] == "spawner.submit_task")
+    document = next(
+        changed_document for changed_document in COMMAND_DOCUMENTS if changed_document["type"] == "spawner.submit_task"
+    )
     changed_document = changed(document, ("data", "spec", *path), put(value))
     jsonschema.validate(changed_document["data"], json_schemas()["spawner.submit_task"])
     problem = refusal(read_command, subject_of(document), encode(changed_document))
@@ -127,7 +135,11 @@ def test_rules_that_are_in_no_schema_are_listed(path: tuple[str, ...], value: Js
 
 def test_send_message_cannot_answer_an_approval() -> None:
     """The type `approval` is refused: `answer_approval` is the checked command for it."""
-    document = next(changed_document for changed_document in COMMAND_DOCUMENTS if changed_document["type"] == "message-relay.send_message")
+    document = next(
+        changed_document
+        for changed_document in COMMAND_DOCUMENTS
+        if changed_document["type"] == "message-relay.send_message"
+    )
     changed_document = changed(document, ("data", "message_type"), put("approval"))
     problem = refusal(read_command, subject_of(document), encode(changed_document))
     assert problem is not None
@@ -137,7 +149,11 @@ def test_send_message_cannot_answer_an_approval() -> None:
 @pytest.mark.parametrize("name", ["", "a\nb", "\x1b[2J", "x" * 129])
 def test_approval_id_is_one_printable_line(name: str) -> None:
     """A decision on an id that no worker can have is refused."""
-    document = next(changed_document for changed_document in COMMAND_DOCUMENTS if changed_document["type"] == "message-relay.answer_approval")
+    document = next(
+        changed_document
+        for changed_document in COMMAND_DOCUMENTS
+        if changed_document["type"] == "message-relay.answer_approval"
+    )
     problem = refusal(read_command, subject_of(document), encode(changed(document, ("data", "approval_id"), put(name))))
     assert problem is not None
     assert (problem.code, problem.field) == (Code.INVALID_FIELD, "data.approval_id")

@@ -77,7 +77,9 @@ def test_task_as_argument_is_limited_in_bytes(text: str, fits: bool) -> None:
                 TaskSpec.model_validate(harness_document)
 
 
-@pytest.mark.parametrize("harness_document", [{"kind": "claude"}, {"kind": "openhands"}, {"kind": "acp", "argv": ["agent"]}])
+@pytest.mark.parametrize(
+    "harness_document", [{"kind": "claude"}, {"kind": "openhands"}, {"kind": "acp", "argv": ["agent"]}]
+)
 def test_default_approvals_allow_all(harness_document: dict[str, Any]) -> None:
     """Omitted approvals allow the agent everything in its sandbox, and a decision that times out is a denial."""
     harness: Any = ANY.validate_python(harness_document)

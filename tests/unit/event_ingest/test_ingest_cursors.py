@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from event_ingest.database import DatabaseUnavailableError, DatabaseFault, classify_error
+from event_ingest.database import DatabaseFault, DatabaseUnavailableError, classify_error
 from event_ingest.migrator import AppliedMigrations, Migration, MigrationRefusedError, read_migrations, unapplied
 from event_ingest.queries import pages
 from event_ingest.queries.output import readable_text
@@ -21,7 +21,7 @@ from event_ingest.queries.pages import fit_page
 from event_ingest.schema import bounds, partition_name, required_days
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import derived_uuid
-from sandherd.contracts.requests import ListEvents, GetTrajectory, OutputChunk
+from sandherd.contracts.requests import GetTrajectory, ListEvents, OutputChunk
 from sandherd.service import cursors
 from sandherd.service.cursors import read_cursor, read_time, write_cursor
 

@@ -5,8 +5,8 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from event_ingest.history_policy import (
-    PartitionContents,
     ExaminedDay,
+    PartitionContents,
     RetentionPolicy,
     contents_due_at,
     days_ahead,

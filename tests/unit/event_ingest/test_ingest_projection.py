@@ -82,7 +82,11 @@ def _lives(life: str) -> st.SearchStrategy[list[Envelope[Any]]]:
     return types.map(lambda data: [_event(name, number, life) for number, name in enumerate(data, 1)])
 
 
-@given(_histories().flatmap(lambda history: st.tuples(st.just(history), st.permutations(history), st.permutations(history))))
+@given(
+    _histories().flatmap(
+        lambda history: st.tuples(st.just(history), st.permutations(history), st.permutations(history))
+    )
+)
 def test_any_order_and_repetition_projects_alike(histories: tuple[list[Any], list[Any], list[Any]]) -> None:
     """Any permutation, and any repetition, of any history projects to the same rows."""
     history, shuffled, again = histories

@@ -15,8 +15,8 @@ from gateway.access_tokens import Caller, PresentedCredential
 from gateway.application import application
 from gateway.downloads import SHARE, DownloadSpace, FileResponse
 from gateway.frame_queues import FEED_BYTES, QUEUE_BYTES, FrameQueue, end_slowest
-from gateway.request_guard import RequestGuard
 from gateway.problems import problem_of, problem_response
+from gateway.request_guard import RequestGuard
 from gateway.routes import herd
 from gateway.stream_reader import EventFrame
 from sandherd.client.errors import HerdError
@@ -85,7 +85,9 @@ async def test_request_that_ends_within_its_body_is_not_carried_out() -> None:
     statuses: list[int] = []
     sent: list[Any] = []
     messages = [{"type": "http.request", "body": b"{}", "more_body": True}, {"type": "http.disconnect"}]
-    guard = RequestGuard(inner, tokens, hosts=frozenset(), per_second=9, measured=lambda status, _: statuses.append(status))
+    guard = RequestGuard(
+        inner, tokens, hosts=frozenset(), per_second=9, measured=lambda status, _: statuses.append(status)
+    )
     headers = [(b"host", b"localhost"), (b"authorization", TOKEN), (b"content-length", b"9")]
     await guard({"type": "http", "method": "POST", "path": "/api/v1/tasks", "headers": headers}, receive, send)
     assert statuses == [400]

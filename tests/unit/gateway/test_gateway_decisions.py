@@ -16,14 +16,14 @@ from starlette.datastructures import Headers
 from gateway.access_tokens import AccessError, Caller, PresentedCredential, caller_of, check_role
 from gateway.api_server import CONNECTION
 from gateway.browser_security import presented
-from gateway.stream_cursors import StreamStart, cursor, start_of
 from gateway.event_stream import EventStreams
 from gateway.frame_queues import FrameQueue
-from gateway.request_guard import RequestGuard
 from gateway.live_feeds import EventSource
 from gateway.problems import STATUS, problem_of, problem_response
+from gateway.request_guard import RequestGuard
 from gateway.request_heads import is_known_host
 from gateway.sessions import command_id, derived_name
+from gateway.stream_cursors import StreamStart, cursor, start_of
 from gateway.stream_reader import EventFrame, StreamState, epoch_of
 from sandherd.bus.direct_get import StoredMessage
 from sandherd.contracts.errors import Code, Problem
@@ -80,7 +80,11 @@ def test_each_role_includes_those_before_it() -> None:
 def test_stream_begins_behind_the_position_or_says_why_not() -> None:
     """Every position that the stream can't continue gets a reason, and begins with new events."""
     assert start_of(None, STATE) == StreamStart(20)
-    assert [start_of(cursor("77", after), STATE) for after in (9, 15, 20)] == [StreamStart(9), StreamStart(15), StreamStart(20)]
+    assert [start_of(cursor("77", after), STATE) for after in (9, 15, 20)] == [
+        StreamStart(9),
+        StreamStart(15),
+        StreamStart(20),
+    ]
     for wanted in (cursor("76", 15), cursor("77", 8), cursor("77", 21), "15", "77-x", "", "77-" + "9" * 40):
         start = start_of(wanted, STATE)
         assert start.after == 20
@@ -160,7 +164,9 @@ async def test_requests_of_one_token_are_limited() -> None:
     statuses: list[int] = []
     sent: list[Any] = []
     tokens: Any = Tokens
-    guard = RequestGuard(inner, tokens, hosts=frozenset(), per_second=0.6, measured=lambda status, _: statuses.append(status))
+    guard = RequestGuard(
+        inner, tokens, hosts=frozenset(), per_second=0.6, measured=lambda status, _: statuses.append(status)
+    )
     for token in (b"A", b"A", b"B"):
         headers = [(b"host", b"localhost"), (b"authorization", b"Bearer shd_p1_" + token * 43)]
         await guard({"type": "http", "method": "GET", "path": "/api/v1/tasks", "headers": headers}, receive, send)

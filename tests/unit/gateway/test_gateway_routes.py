@@ -86,7 +86,9 @@ async def status_of(guard: RequestGuard, method: str, path: str, peer: str = "10
 def guarded(inner: Any, role: AccessRole, per_second: float = 1e6) -> RequestGuard:
     """The guard around an application, without a broker."""
     tokens: Any = Tokens(role)
-    return RequestGuard(inner, lambda: tokens, hosts=frozenset(), per_second=per_second, measured=lambda _status, _time: None)
+    return RequestGuard(
+        inner, lambda: tokens, hosts=frozenset(), per_second=per_second, measured=lambda _status, _time: None
+    )
 
 
 async def test_each_route_needs_its_role() -> None:

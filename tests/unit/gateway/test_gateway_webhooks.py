@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.webhooks import RecentDeliveries, ForgeName, _all, change_in, is_authentic, secret_of
+from gateway.webhooks import ForgeName, RecentDeliveries, _all, change_in, is_authentic, secret_of
 from sandherd.webhook_signatures import signature
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
+from event_ingest.batch_statements import FOLD_TASKS
 from event_ingest.queries import tasks_and_sandboxes
 from event_ingest.read_models import TaskRow
-from event_ingest.batch_statements import FOLD_TASKS
 from sandherd.cli.commands.run import run
 from sandherd.contracts.events.task import TaskSubmitted
 from sandherd.contracts.requests import TaskView
 from sandherd.contracts.specs import TaskSpec
-from spawner.tasks import task_transitions, task_secrets
+from spawner.tasks import task_secrets, task_transitions
 from spawner.tasks.task_record import TaskRecord
 
 HERE: Final = "tests/unit/house/task_fields.py"
@@ -129,7 +129,8 @@ VIEWS: Final = (
     ),
     View(
         "the view of a task",
-        "TaskView in libs/sandherd/contracts/requests/live_state.py and `view` in services/spawner/spawner/tasks/task_record.py",
+        "TaskView in libs/sandherd/contracts/requests/live_state.py, and `view` in services/spawner/spawner/tasks/"
+        "task_record.py",
         frozenset(TaskView.model_fields) & keywords(TaskRecord.view, "TaskFacts"),
         other_names={"retry": "max_attempts"},
         left_out={

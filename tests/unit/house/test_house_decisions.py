@@ -52,5 +52,7 @@ def test_modules_called_decisions_are_in_the_list(product: list[Any]) -> None:
     """A module that by its name decides is held to the rule."""
     last_words = {"decisions", "transitions", "fold", "guardian"}
     names = {module_name(source.name) for source in product}
-    deciding = {name for name in names if re.split(r"[._]", name)[-1] in last_words or name.endswith((".rules", ".retry_rules"))}
+    deciding = {
+        name for name in names if re.split(r"[._]", name)[-1] in last_words or name.endswith((".rules", ".retry_rules"))
+    }
     assert {name for name in deciding if not is_decision(name)} == set()

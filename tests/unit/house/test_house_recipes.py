@@ -116,7 +116,9 @@ def test_a_task_field_is_added_by_its_recipe(copy: Copy) -> None:
     copy.edit(
         read_models, "    retried_sequence: int = 0\n", "    owner: str | None = None\n    retried_sequence: int = 0\n"
     )
-    copy.edit("services/event-ingest/event_ingest/batch_statements.py", '"text", "harness"', '"owner", "text", "harness"')
+    copy.edit(
+        "services/event-ingest/event_ingest/batch_statements.py", '"text", "harness"', '"owner", "text", "harness"'
+    )
     copy.edit(
         "services/event-ingest/event_ingest/queries/tasks_and_sandboxes.py",
         "        priority=row",

@@ -17,7 +17,7 @@ LARGE = {
     "libs/sandherd/cli/commands/run.py": "one command, with one parameter per option",
     "services/spawner/spawner/records/store.py": "one class: how a record is read, written and published",
     "services/spawner/spawner/runtimes/fork_program.py": "one program, which can import no other module of the spawner",
-    "services/spawner/spawner/pull_requests/pull_request_transitions.py": "one set: every state change of a pull request",
+    "services/spawner/spawner/pull_requests/pull_request_transitions.py": "every state change of a pull request",
     "services/spawner/spawner/repositories/checkout_preparer.py": "one class: every step of preparing a checkout",
     "libs/sandherd/cli/commands/sandboxes.py": "one group of commands, with one parameter per option",
     "libs/sandherd/client/terminal_text.py": "the one place that writes to standard output and error",

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from message_relay.approval import Approval, AttemptRef, ApprovalRef, Requester, question_of
+from message_relay.approval import Approval, ApprovalRef, AttemptRef, Requester, question_of
 from message_relay.approval_carryover import attempt_of, outdated
 from message_relay.approval_messages import addressed, message_of
 from message_relay.approval_rules import (
@@ -21,10 +21,10 @@ from message_relay.approval_rules import (
 )
 from sandherd.contracts.attempt_inputs import Previous
 from sandherd.contracts.commands import AnswerApproval
-from sandherd.contracts.inbox_messages import ApprovalAnswer
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.events.tools import AgentApprovalRequested
+from sandherd.contracts.inbox_messages import ApprovalAnswer
 from sandherd.contracts.records import SharedSandboxRecord, SharedTaskRecord
 from sandherd.contracts.states import ApprovalState, SandboxState, TaskState
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from message_relay.delivery_rules import (
-    NoRecipient,
     DeliveryStep,
+    NoRecipient,
     accepted,
     ended,
     is_reachable,
@@ -16,11 +16,11 @@ from message_relay.delivery_rules import (
 )
 from message_relay.relay_events import event_id, event_of
 from sandherd.contracts.commands import SendMessage
-from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.events.conversation import AgentMessageSent
 from sandherd.contracts.events.message import MessageAcknowledged
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.names import DerivedIds
 from sandherd.contracts.records import SharedSandboxRecord
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState
@@ -45,7 +45,9 @@ def test_clock_of_the_sender_is_ignored() -> None:
     assert (taken.sent_at, taken.expires_at) == (NOW, NOW + timedelta(seconds=60))
 
 
-@pytest.mark.parametrize(("after", "step"), [(59, DeliveryStep.DELIVER), (60, DeliveryStep.EXPIRE), (61, DeliveryStep.EXPIRE)])
+@pytest.mark.parametrize(
+    ("after", "step"), [(59, DeliveryStep.DELIVER), (60, DeliveryStep.EXPIRE), (61, DeliveryStep.EXPIRE)]
+)
 def test_message_is_delivered_until_it_expires(after: int, step: DeliveryStep) -> None:
     """One second before it is delivered; at its time, and after, it has expired."""
     assert next_step(message(), NOW + timedelta(seconds=after), None) is step

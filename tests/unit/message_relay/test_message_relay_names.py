@@ -6,7 +6,17 @@ from typing import Any
 import pytest
 
 from message_relay import name_claims
-from message_relay.name_claims import MAX_NAMES, RESERVED, NameClaim, NameUse, claim_of, excess, is_unique, reservation, use_of
+from message_relay.name_claims import (
+    MAX_NAMES,
+    RESERVED,
+    NameClaim,
+    NameUse,
+    claim_of,
+    excess,
+    is_unique,
+    reservation,
+    use_of,
+)
 from sandherd.contracts.commands import AnswerApproval, SendMessage
 from sandherd.contracts.names import created_at, new_name
 

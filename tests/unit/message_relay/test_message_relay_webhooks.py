@@ -7,8 +7,8 @@ import pytest
 
 from message_relay.webhooks.queue import MAX_WAITING, DeliveryQueue, QueuedEvent
 from message_relay.webhooks.receiver import check_new_url
-from message_relay.webhooks.webhook_record import WebhookRecord, resumed, rotated, signing
 from message_relay.webhooks.retry_rules import RETRIES, due_after, is_over, shown
+from message_relay.webhooks.webhook_record import WebhookRecord, resumed, rotated, signing
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.requests import WebhookDeadLetter
 from spawner.named_secrets.webhook_secrets import StoredSecrets, following, readable
@@ -112,7 +112,13 @@ def test_replay_keeps_or_sets_the_position() -> None:
         position=9, waiting=(8,), dead=(dead,), disabled_at=NOW, failing_since=NOW, problem="x", published=False
     )
     stored = resumed(old, position=None, dead_letters=False)
-    assert (stored.position, stored.waiting, stored.dead, stored.disabled_at, stored.edit) == (9, (8,), (dead,), None, 2)
+    assert (stored.position, stored.waiting, stored.dead, stored.disabled_at, stored.edit) == (
+        9,
+        (8,),
+        (dead,),
+        None,
+        2,
+    )
     again = resumed(old, position=None, dead_letters=True)
     assert (again.waiting, again.dead) == ((3, 8), ())
     assert resumed(old, position=2, dead_letters=False).waiting == ()

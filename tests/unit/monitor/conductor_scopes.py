@@ -6,8 +6,8 @@ from typing import Any
 
 from monitor.conductor.branch_facts import Branches
 from monitor.conductor.evidence import ProjectScope
-from monitor.conductor.ignored_files import IgnoredFiles
 from monitor.conductor.herd_index import HerdIndex
+from monitor.conductor.ignored_files import IgnoredFiles
 from monitor.conductor.members import ProjectMember, TaskContext, member_of
 from sandherd.contracts.records import Edit, SandboxSummary
 

@@ -15,11 +15,11 @@ from pydantic import ValidationError
 
 from monitor.budgets import budget_decisions, budget_ledger
 from monitor.budgets.amounts import NOTHING, SandboxUse, UsedByKind
-from monitor.budgets.budget_state import BudgetState
 from monitor.budgets.budget_decisions import BudgetLimit
-from monitor.budgets.enforcement import BudgetEnforcement
-from monitor.budgets.budget_ledger import ReachedLimit, ProjectLedger, TaskLedger
+from monitor.budgets.budget_ledger import ProjectLedger, ReachedLimit, TaskLedger
 from monitor.budgets.budget_messages import BudgetMessages
+from monitor.budgets.budget_state import BudgetState
+from monitor.budgets.enforcement import BudgetEnforcement
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.budgets import BudgetLimits, HerdBudgets, WindowLimits
 from sandherd.contracts.commands import SendMessage
@@ -74,9 +74,9 @@ def test_amounts_beyond_the_maximum_of_a_contract_can_be_stated() -> None:
     task = TaskLedger(project="p1", task="task-1", budget=BudgetLimits(tokens=1))
     for name in ("one", "two"):
         task = budget_ledger.with_grant(task, name, BudgetLimits(tokens=MAX_WHOLE))
-    assert [budget_decisions.line_of(limit, {}).limit for limit in budget_decisions.limits_of_task(task, (), BudgetLimits())][1] == (
-        MAX_WHOLE
-    )
+    assert [
+        budget_decisions.line_of(limit, {}).limit for limit in budget_decisions.limits_of_task(task, (), BudgetLimits())
+    ][1] == (MAX_WHOLE)
 
 
 def test_largest_ledger_of_a_project_fits_in_a_message() -> None:
@@ -184,8 +184,12 @@ def limits_of(task: TaskLedger, usual: str = "turns=100") -> dict[str, BudgetLim
 
 def test_attempts_share_one_budget_that_never_decreases() -> None:
     """The sum over all sandboxes of the task, also of those whose summaries are gone."""
-    task = budget_ledger.with_uses(TaskLedger(project="p1", task="t"), [use(UsedByKind(5, turns=2)), use(UsedByKind(3), "sbx-2")], T0)
-    task = budget_ledger.with_uses(task, [use(UsedByKind(1), "sbx-2"), use(UsedByKind(4), "sbx-3", budget=BudgetLimits(turns=9))], T0)
+    task = budget_ledger.with_uses(
+        TaskLedger(project="p1", task="t"), [use(UsedByKind(5, turns=2)), use(UsedByKind(3), "sbx-2")], T0
+    )
+    task = budget_ledger.with_uses(
+        task, [use(UsedByKind(1), "sbx-2"), use(UsedByKind(4), "sbx-3", budget=BudgetLimits(turns=9))], T0
+    )
     assert budget_ledger.used_by(task) == UsedByKind(12, turns=2)
     assert (limits_of(task)["turns"].limit, limits_of(task)["turns"].used) == (9, 2)
     assert limits_of(task)["tokens"].limit is None
@@ -256,7 +260,9 @@ def test_own_limits_take_precedence_kind_by_kind() -> None:
     """Of a project: what an operator has set, else the settings."""
     own = WindowLimits(day=BudgetLimits(turns=5))
     usual = WindowLimits(day=BudgetLimits(turns=9, tokens=8))
-    found = {(one.window, one.kind): one.limit for one in budget_decisions.limits_of_windows("p1", {}, (own, usual), T0)}
+    found = {
+        (one.window, one.kind): one.limit for one in budget_decisions.limits_of_windows("p1", {}, (own, usual), T0)
+    }
     assert (found["day", "turns"], found["day", "tokens"], found["month", "turns"]) == (5, 8, None)
 
 

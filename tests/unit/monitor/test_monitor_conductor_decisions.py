@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from monitor.conductor import project_report, conductor_decisions
+from monitor.conductor import conductor_decisions, project_report
 from monitor.conductor.coherence import score_of, status_of
-from monitor.conductor.evidence import ProjectScope
 from monitor.conductor.conductor_ledger import MAX_FINDINGS, MAX_PAIR, ConductorLedger
+from monitor.conductor.evidence import ProjectScope
 from monitor.conductor.members import TaskContext
 from monitor.conductor.policy import ConductorPolicy
 from monitor.conductor.report_handler import MAX_REPLY, fitting, report_of
@@ -49,7 +49,9 @@ class Desk:
 
     def inform(self, seconds: float = 200, *, pauses: bool = False) -> dict[str, dict[str, Any]]:
         """The messages that are sent now, by sandbox."""
-        for notice in list(conductor_decisions.announcements_due(self.ledger, self.scope, at(seconds), COOLDOWN, pauses=pauses)):
+        for notice in list(
+            conductor_decisions.announcements_due(self.ledger, self.scope, at(seconds), COOLDOWN, pauses=pauses)
+        ):
             self.ledger = conductor_decisions.informed(self.ledger, notice, at(seconds), COOLDOWN)
         return {output.entity: json.loads(output.data) for output in self.taken()}
 
@@ -189,7 +191,9 @@ def test_the_ledger_with_its_outbox_fits_into_a_message(desk: Desk) -> None:
     touched = [desk.world.put(summary(f"sbx-{number}", *files, began=number)) for number in range(40)]
     for _round in range(6):
         desk.ledger = conductor_decisions.reconciled(desk.ledger, set().union(*touched), desk.scope, at(200))
-        for one in list(conductor_decisions.announcements_due(desk.ledger, desk.scope, at(200), COOLDOWN, pauses=False)):
+        for one in list(
+            conductor_decisions.announcements_due(desk.ledger, desk.scope, at(200), COOLDOWN, pauses=False)
+        ):
             desk.ledger = conductor_decisions.informed(desk.ledger, one, at(200), COOLDOWN)
         assert len(desk.ledger.model_dump_json().encode()) < 1_000_000
         assert len(desk.taken()) <= conductor_decisions.MAX_EVENTS + 2 * conductor_decisions.MAX_ANNOUNCEMENTS

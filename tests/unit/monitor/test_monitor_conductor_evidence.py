@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from monitor.conductor.evidence import Evidence, evidence_of
-from monitor.conductor.ignored_files import IgnoredFiles, is_plain
 from monitor.conductor.herd_index import MAX_EDITORS
+from monitor.conductor.ignored_files import IgnoredFiles, is_plain
 from monitor.conductor.members import TaskContext
 from monitor.conductor.similarity import text_similarity, title_of
 from sandherd.contracts.events.branch import BranchCreated, BranchMerged, BranchOverlap, BranchOverlapFound, BranchSaved

@@ -221,7 +221,9 @@ def test_edits_of_forbidden_paths_are_found_by_their_events(work: WorkSession) -
     assert ever_found(
         "constraint", [request_data, *work.edit("x.sql", "a", change_type="renamed", previous_path="migrations/1.sql")]
     )
-    assert not ever_found("constraint", [request_data, *work.edit("models/1.sql", "a"), *work.call("cat migrations/1.sql")])
+    assert not ever_found(
+        "constraint", [request_data, *work.edit("models/1.sql", "a"), *work.call("cat migrations/1.sql")]
+    )
     assert not ever_found("constraint", work.edit("migrations/1.sql", "a"))
 
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from monitor.event_decoder import read
 from monitor.facts import ObservedEvent
 from monitor.housekeeping_findings import find, still_holds
-from monitor.state_fold import fold
 from monitor.rule_set import ALL, RuleSet
 from monitor.rules.flooding import WINDOW_SECONDS
 from monitor.rules.rule import Finding
 from monitor.sandbox_state import SandboxActivity
+from monitor.state_fold import fold
 from sandherd.contracts.records import SharedSandboxRecord
 from sandherd.contracts.states import SandboxState
 

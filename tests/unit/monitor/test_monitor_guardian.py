@@ -10,10 +10,10 @@ import pytest
 
 from monitor.evaluation import first_found
 from monitor.facts import ObservedEvent
-from monitor.state_fold import fold, step
 from monitor.guardian import NextCommand, outcome, sent, steer, to_send
 from monitor.rule_set import RuleSet
 from monitor.sandbox_state import SandboxActivity
+from monitor.state_fold import fold, step
 from sandherd.contracts.names import DerivedIds
 
 Story = Any

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from monitor.facts import ObservedEvent
-from monitor.state_fold import fold, step
 from monitor.guardian import NextCommand, outcome, sent, steer, to_send
 from monitor.herd import Herd
 from monitor.intervention_ladder import STEPS, rank
 from monitor.partition_plan import PartitionId, partition_of
 from monitor.rule_set import ALL
-from monitor.snapshot import merged, pack, unpack
 from monitor.sandbox_state import SandboxActivity
+from monitor.snapshot import merged, pack, unpack
+from monitor.state_fold import fold, step
 from sandherd.contracts.events.monitor import MonitorInterventionOutcome, SteeringStep
 from sandherd.contracts.names import DerivedIds
 

@@ -10,12 +10,12 @@ import pytest
 
 from monitor import decision_events
 from monitor.facts import ObservedEvent
-from monitor.state_fold import fold, step
 from monitor.guardian import GuardianDecision, NextCommand, need, outcome, sent, steer, to_send
 from monitor.herd import Herd
 from monitor.rule_set import ALL, RuleSet
-from monitor.snapshot import pack, unpack
 from monitor.sandbox_state import MAX_INTERVENTIONS, SandboxActivity
+from monitor.snapshot import pack, unpack
+from monitor.state_fold import fold, step
 from sandherd.contracts.names import DerivedIds
 
 Story = Any

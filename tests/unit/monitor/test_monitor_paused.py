@@ -9,13 +9,13 @@ import pytest
 
 from monitor.event_decoder import read
 from monitor.facts import ObservedEvent
-from monitor.housekeeping_findings import find, still_holds
-from monitor.state_fold import fold
 from monitor.guardian import outcome, steer
+from monitor.housekeeping_findings import find, still_holds
 from monitor.rule_set import ALL, RuleSet
 from monitor.rules import registry
 from monitor.rules.rule import Finding
 from monitor.sandbox_state import SandboxActivity
+from monitor.state_fold import fold
 from sandherd.contracts.envelope import wrap
 from sandherd.contracts.events.task import TaskRetryScheduled
 from sandherd.contracts.names import DerivedIds

@@ -11,15 +11,15 @@ import pytest
 
 from monitor.evaluation import RuleFailedError, disabled
 from monitor.facts import Facts, Observation
-from monitor.housekeeping_findings import find
-from monitor.state_fold import fold
 from monitor.guardian import GuardianDecision, outcome, steer
 from monitor.herd import Herd
+from monitor.housekeeping_findings import find
 from monitor.replay.simulation import Simulation
 from monitor.rule_set import ALL, RuleSet
 from monitor.rules.rule import Documentation, Finding, GuardianRule, HousekeepingRule, Pattern, Thresholds
-from monitor.snapshot import pack, unpack
 from monitor.sandbox_state import SandboxActivity
+from monitor.snapshot import pack, unpack
+from monitor.state_fold import fold
 from monitor.urgency import is_urgent
 from sandherd.contracts.events.agent import AgentWaiting
 from sandherd.contracts.names import DerivedIds

@@ -8,7 +8,6 @@ import pytest
 from pydantic import Field
 
 from monitor.facts import Facts, ObservedEvent
-from monitor.state_fold import fold
 from monitor.herd import Herd
 from monitor.repeated_calls import RepeatedCalls
 from monitor.rule_set import ALL, RuleSet
@@ -16,6 +15,7 @@ from monitor.rule_settings import rule_set_of
 from monitor.rules import registry
 from monitor.rules.rule import Documentation, HousekeepingRule, SettingReference, Thresholds, Unit
 from monitor.snapshot import pack, unpack
+from monitor.state_fold import fold
 from sandherd.contracts import monitor_rules
 from sandherd.contracts.errors import ContractError
 from sandherd.settings import Settings, environment_names, load

@@ -9,9 +9,9 @@ import pytest
 
 from monitor.facts import ObservedEvent
 from monitor.housekeeping_findings import find
-from monitor.state_fold import fold
 from monitor.rule_set import RuleSet
 from monitor.sandbox_state import SandboxActivity
+from monitor.state_fold import fold
 
 Story = Any
 After = Callable[[float], datetime]

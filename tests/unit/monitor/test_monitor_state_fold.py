@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from monitor.dataclass_copies import changer
 from monitor.facts import MAX_CALLS, MAX_CLOSED, ObservedEvent
-from monitor.housekeeping_findings import find
-from monitor.state_fold import fold
 from monitor.guardian import outcome, steer
 from monitor.herd import MAX_TOMBSTONES, Herd
+from monitor.housekeeping_findings import find
 from monitor.rule_set import RuleSet
 from monitor.rules.rule import MAX_EVIDENCE
-from monitor.snapshot import Manifest, SnapshotError, pack, unpack
 from monitor.sandbox_usage import AgentTotals
+from monitor.snapshot import Manifest, SnapshotError, pack, unpack
+from monitor.state_fold import fold
 from sandherd.contracts.names import DerivedIds
 
 Story = Any

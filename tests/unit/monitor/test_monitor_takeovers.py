@@ -15,13 +15,13 @@ from monitor.event_reader import EventBatch, StreamEnds
 from monitor.herd import Herd
 from monitor.partition import Partition
 from monitor.partition_plan import PartitionId
+from monitor.replica_watch import ReplicaWatch
 from monitor.rule_set import ALL
+from monitor.sandbox_state import Outcome
 from monitor.snapshot import pack
 from monitor.snapshot_store import Snapshots, manifest_key, piece_key
-from monitor.sandbox_state import Outcome
 from monitor.stream_follower import StreamFollower
 from monitor.summary_writer import SummaryWriter
-from monitor.replica_watch import ReplicaWatch
 from sandherd.bus.connection import Bus, ConnectionCallbacks, ConnectionLostError
 from sandherd.bus.consumers.pull import ConsumerUnresponsiveError
 from sandherd.bus.lease import LeaseLostError

@@ -6,13 +6,13 @@ from functools import reduce
 from itertools import count
 from typing import Any
 
-from monitor.tool_calls import closed
 from monitor.evaluation import part_of, pattern
 from monitor.facts import Observation, ObservedEvent
-from monitor.state_fold import fold
 from monitor.rule_set import ALL
 from monitor.rules.rule import MAX_EVIDENCE, GuardianRule, Pattern
 from monitor.sandbox_state import SandboxActivity
+from monitor.state_fold import fold
+from monitor.tool_calls import closed
 from sandherd.contracts.events import EVENTS
 
 NAMES = ("loop", "cycle", "fan_out", "error_streak", "denials", "repeat_varied")

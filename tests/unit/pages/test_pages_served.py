@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from gateway.request_guard import RequestGuard
 from gateway.pages import STATIC, StaticPages, is_page
+from gateway.request_guard import RequestGuard
 
 SOURCES = Path(__file__).parents[3] / "services" / "gateway" / "pages"
 FIRST_LOAD = 150_000

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from sandherd.contracts.requests import SandboxView
 from sandherd.contracts.states import SANDBOX_ENDED, SandboxState, TaskState
 from spawner.tasks.capacity import SandboxLimits
+from spawner.tasks.scheduling_order import QueuePosition, position_of
 from spawner.tasks.task_queue import TaskQueue
 from spawner.tasks.task_record import TaskFacts
-from spawner.tasks.scheduling_order import QueuePosition, position_of
 
 BEGIN = datetime(2026, 11, 20, tzinfo=UTC)
 AGE = 3600.0

@@ -14,12 +14,12 @@ from sandherd.contracts.pull_requests import PullRequestView
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import PushBranch
 from spawner.repositories import branch_transitions
-from spawner.repositories.git import GitError, GitFault
-from spawner.repositories.trial_merges import find_overlaps
-from spawner.repositories.pull_request_record import PullRequestRecord
-from spawner.repositories.push_step import PushStep
 from spawner.repositories.branch_record import BranchRecord, BranchSize, ReceivedCommits
 from spawner.repositories.branch_workflow import BranchWorkflow
+from spawner.repositories.git import GitError, GitFault
+from spawner.repositories.pull_request_record import PullRequestRecord
+from spawner.repositories.push_step import PushStep
+from spawner.repositories.trial_merges import find_overlaps
 from spawner.tasks.task_record import TaskRecord
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

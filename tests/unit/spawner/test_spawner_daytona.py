@@ -21,8 +21,8 @@ from spawner.runtimes.boxes.provider import BoxSpec, BoxState, ProgramEnd, Provi
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.runtimes.daytona import sandboxes, scripts
-from spawner.runtimes.daytona.provider import DaytonaProvider
 from spawner.runtimes.daytona.faults import DaytonaFaults, wait_of, within
+from spawner.runtimes.daytona.provider import DaytonaProvider
 from spawner.runtimes.registry import open_runtimes
 from tests.patience import PATIENCE
 
@@ -172,7 +172,9 @@ def test_cores_unavailable_in_a_snapshot_are_refused() -> None:
 async def test_memory_limit_is_declared_only_for_images(snapshot: str | None, memory: str) -> None:
     """A snapshot has its own memory, whatever a spec requests."""
     daytona = AsyncDaytona(DaytonaConfig(api_key=SECRET, api_url="http://127.0.0.1:9/api", target="us"))
-    runtime = BoxRuntime(DaytonaProvider(daytona, sandboxes.DaytonaOptions(snapshot=snapshot, image="some/image")), "herd")
+    runtime = BoxRuntime(
+        DaytonaProvider(daytona, sandboxes.DaytonaOptions(snapshot=snapshot, image="some/image")), "herd"
+    )
     assert runtime.capabilities.memory == memory
     await runtime.close()
 

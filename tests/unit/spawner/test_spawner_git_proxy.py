@@ -16,8 +16,8 @@ from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.states import TASK_ENDED, BranchState, SandboxState, TaskState
 from sandherd.settings import Settings
-from spawner.git_proxy import proxy_decisions, exchange
-from spawner.git_proxy.exchange import RequestBody, HttpError
+from spawner.git_proxy import exchange, proxy_decisions
+from spawner.git_proxy.exchange import HttpError, RequestBody
 from spawner.git_proxy.push_protocol import (
     MAX_COMMANDS,
     NO_COMMIT,
@@ -158,7 +158,9 @@ def test_routes_are_the_four_of_git() -> None:
     lists = (b"/p1/sbx-1.git/info/refs", b"service=git-upload-pack", "")
     assert route_of("GET", *lists) == GitRoute("p1", "sbx-1", Service.FETCH, lists=True)
     kind = "application/x-git-receive-pack-request"
-    assert route_of("POST", b"/p1/sbx-1/git-receive-pack", b"", kind) == GitRoute("p1", "sbx-1", Service.PUSH, lists=False)
+    assert route_of("POST", b"/p1/sbx-1/git-receive-pack", b"", kind) == GitRoute(
+        "p1", "sbx-1", Service.PUSH, lists=False
+    )
     for method, path, query, content in (
         ("POST", *lists),
         ("GET", b"/p1/sbx-1.git/info/refs", b"", ""),

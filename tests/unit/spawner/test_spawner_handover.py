@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandherd import processes
-from spawner.runtimes import nsenter_launch, fork_program, nsenter
+from spawner.runtimes import fork_program, nsenter, nsenter_launch
 from spawner.runtimes.fork_server import Handover
 from tests.patience import PATIENCE
 

@@ -12,8 +12,8 @@ from sandherd.contracts.specs import SandboxLimits, SandboxSpec
 from sandherd.contracts.states import SandboxState
 from sandherd.service.service import IncomingRequest
 from spawner.sandboxes.credentials import Credentials
-from spawner.sandboxes.sandbox_transitions import MAX_KEYS
 from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.sandboxes.sandbox_transitions import MAX_KEYS
 
 LIFE = 3600.0
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"

@@ -111,7 +111,9 @@ def test_every_object_has_the_recommended_labels() -> None:
     policy = network.policy(SPEC.labels[HERD], "nats://10.1.2.3", [], OWNER)
     template = sandbox["spec"]["podTemplate"]["metadata"]
     for object_metadata in (manifests.pod(SPEC, kind)["metadata"], sandbox["metadata"], template, policy["metadata"]):
-        labels = {key.partition("/")[2]: value for key, value in object_metadata["labels"].items() if key.startswith("app.")}
+        labels = {
+            key.partition("/")[2]: value for key, value in object_metadata["labels"].items() if key.startswith("app.")
+        }
         assert labels == {
             "name": "sandherd-sandbox",
             "instance": SPEC.labels[HERD],
@@ -228,7 +230,9 @@ def test_pods_of_a_namespace_are_reached_as_networks_are() -> None:
 
 def test_dns_destination_is_configurable() -> None:
     """Other ports (OpenShift), and an address of the node (NodeLocal DNSCache) are supported."""
-    dns = network.DnsServers(["169.254.20.10", "openshift-dns/dns.operator.openshift.io/daemonset-dns=default"], [53, 5353])
+    dns = network.DnsServers(
+        ["169.254.20.10", "openshift-dns/dns.operator.openshift.io/daemonset-dns=default"], [53, 5353]
+    )
     names = valid(network.policy("h1", "nats://10.1.2.3", [], dns=dns))["spec"]["egress"][0]
     local, pods = names["to"]
     assert local == {"ipBlock": {"cidr": "169.254.20.10/32"}}

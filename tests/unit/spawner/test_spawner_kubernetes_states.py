@@ -90,7 +90,9 @@ def disrupted(reason: str, message: str = "") -> dict[str, Any]:
         ({"phase": "Failed", "reason": "DeadlineExceeded", "message": "was active too long"}, {}, ["DeadlineExceeded"]),
     ],
 )
-def test_a_pod_that_is_over_for_good_says_why(status: dict[str, Any], meta: dict[str, Any], expected_text: list[str]) -> None:
+def test_a_pod_that_is_over_for_good_says_why(
+    status: dict[str, Any], meta: dict[str, Any], expected_text: list[str]
+) -> None:
     """Its program's own status is not taken for how it ended."""
     box = states.box(pod(status, **meta))
     assert (box.state, box.alive) == (BoxState.FAILED, False)

@@ -2,7 +2,14 @@
 
 import pytest
 
-from spawner.repositories.lfs_pointers import MAX_POINTER, LfsPointer, pointer_of, pointers_in, size_problem, small_blobs
+from spawner.repositories.lfs_pointers import (
+    MAX_POINTER,
+    LfsPointer,
+    pointer_of,
+    pointers_in,
+    size_problem,
+    small_blobs,
+)
 
 OID = "a" * 64
 TEXT = f"version https://git-lfs.github.com/spec/v1\noid sha256:{OID}\nsize 12\n"

@@ -37,9 +37,9 @@ from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.spec_resolution import Refusal
 from spawner.tasks import task_transitions as of_task
 from spawner.tasks.agent_events import lateness
-from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.resolved_task import ResolvedTask
 from spawner.tasks.scheduling_order import sandbox_name
+from spawner.tasks.task_record import TaskRecord
 
 BEGIN = datetime(2026, 11, 20, tzinfo=UTC)
 RULES = LifecycleTimeouts(spawn_timeout=60, recovery_timeout=60, max_recoveries=3)
@@ -103,7 +103,9 @@ class Life(RuleBasedStateMachine):
         if self.sandbox is not None and (not self.sandbox.ended or self.seen is not None):
             return False
         if self.sandbox is not None:
-            self.published.setdefault(self.sandbox.source, []).extend(json.loads(published) for published in self.sandbox.outbox)
+            self.published.setdefault(self.sandbox.source, []).extend(
+                json.loads(published) for published in self.sandbox.outbox
+            )
             self.check(self.sandbox)
         expires_at = self.now + timedelta(seconds=self.ttl)
         self.sandbox = of_sandbox.requested(self.task, sandbox_name(self.task), self.now, expires_at=expires_at)
@@ -356,7 +358,9 @@ class Life(RuleBasedStateMachine):
         assert sorted(published) == list(range(1, record.sequence + 1))  # type: ignore[type-var]  # all are numbers
         ids = {event["sequence"]: event["id"] for event in self.published[record.source]}
         assert all(ids[event["sequence"]] == event["id"] for event in self.published[record.source])
-        ends = [event for event in published.values() if str(event["type"]).endswith(("completed", "failed", "cancelled"))]
+        ends = [
+            event for event in published.values() if str(event["type"]).endswith(("completed", "failed", "cancelled"))
+        ]
         assert len(ends) <= 1
 
 

@@ -11,13 +11,13 @@ from sandherd.contracts.envelope import wrap
 from sandherd.contracts.states import SandboxState
 from sandherd_worker.worker_exit import ExitCode
 from spawner.runtimes.contract import ObservedSandbox, RunEnd
-from spawner.sandboxes.lifecycle_facts import LifecycleFacts, LifecycleTimeouts
 from spawner.sandboxes.lifecycle import next_step
+from spawner.sandboxes.lifecycle_facts import LifecycleFacts, LifecycleTimeouts
 from spawner.sandboxes.lifecycle_steps import BeginStop, EndTask, Finish, Pause, Rest, Resume, Step
 from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.tasks import task_transitions as of_task
-from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.resolved_task import ResolvedTask
+from spawner.tasks.task_record import TaskRecord
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 ALIVE = ObservedSandbox("sbx-1", alive=True, runs=1)

@@ -24,8 +24,8 @@ from spawner.sandboxes.gauges import SpawnerGauges
 from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.task_spans import count, record_sandbox_span
 from spawner.tasks import task_transitions as of_task
-from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.resolved_task import ResolvedTask
+from spawner.tasks.task_record import TaskRecord
 
 T0 = datetime(2026, 11, 21, tzinfo=UTC)
 

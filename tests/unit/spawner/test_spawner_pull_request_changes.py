@@ -19,14 +19,14 @@ from spawner.forges.forge import (
 )
 from spawner.forges.merge_refusals import early_outcome
 from spawner.forges.replies import ForgePull
-from spawner.pull_requests import pull_request_transitions, pull_request_requests
+from spawner.pull_requests import pull_request_requests, pull_request_transitions
 from spawner.pull_requests.conflict_task import follow_up_problem, follow_up_spec
-from spawner.pull_requests.step_schedule import due_at
-from spawner.pull_requests.pull_request_steps import PullRequestStep, target_of
 from spawner.pull_requests.pull_request_facts import PullRequestTask
+from spawner.pull_requests.pull_request_steps import PullRequestStep, target_of
+from spawner.pull_requests.step_schedule import due_at
 from spawner.pull_requests.unseen_branches import is_unseen_for_long, unseen
-from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.pull_request_record import PullRequestRecord
 from tests.unit.spawner.test_spawner_pull_request_steps import (
     ACTIVE,
     BEFORE,
@@ -107,7 +107,9 @@ def test_merge_or_close_at_the_forge_without_the_wanted_commit_is_published() ->
     """Of a merge that a user wants here; one with the commit is a success."""
     for state in (PullRequestState.MERGED, PullRequestState.CLOSED):
         status = PullRequestStatus(found(state=state, head_commit=OTHER), Mergeability(Verdict.NO))
-        record = pull_request_transitions.polled(branch(pull(merge_wanted=COMMIT)), status, NOW, PACE, worked_on=resting)
+        record = pull_request_transitions.polled(
+            branch(pull(merge_wanted=COMMIT)), status, NOW, PACE, worked_on=resting
+        )
         assert record.state is BranchState.LIVE
         assert (len(record.outbox), "branch.pull_request_refused" in record.outbox[1]) == (2, True)
         assert not record.view().pull_request_waits
@@ -129,7 +131,9 @@ def test_branch_that_its_forge_never_sees_is_refused_in_the_end() -> None:
     assert unseen(first, COMMIT, LATER) == first
     assert not is_unseen_for_long(first, NOW, PACE)
     assert is_unseen_for_long(first, LATER, PACE)
-    refused = pull_request_transitions.refused(first, PullRequestStep.OPEN, COMMIT, reason="r", code="not_found", now=LATER)
+    refused = pull_request_transitions.refused(
+        first, PullRequestStep.OPEN, COMMIT, reason="r", code="not_found", now=LATER
+    )
     assert step(refused, READY) is None
     assert not is_unseen_for_long(refused, LATER, PACE)
     assert not is_unseen_for_long(first.model_copy(update={"commit": OTHER}), LATER, PACE)
@@ -163,7 +167,9 @@ def test_conflict_that_the_trial_merge_does_not_find_is_not_followed() -> None:
     terms, shown = replace(READY, follow_up=True), {"mergeable": "no", "obstacle": "conflict"}
     record = pull_request_transitions.conflicted(branch(pull(shown=shown)), COMMIT, [], NOW)
     assert (record.outbox, step(record, terms)) == ((), None)
-    gone = pull_request_transitions.polled(record, PullRequestStatus(found(), Mergeability(Verdict.YES)), NOW, PACE, worked_on=resting)
+    gone = pull_request_transitions.polled(
+        record, PullRequestStatus(found(), Mergeability(Verdict.YES)), NOW, PACE, worked_on=resting
+    )
     assert gone.pull is not None
     assert step(branch(gone.pull.showing(**shown)), terms) is PullRequestStep.EXPLAIN
 

@@ -25,13 +25,13 @@ from spawner.pull_requests import pull_request_transitions
 from spawner.pull_requests.conflict_task import text_of
 from spawner.pull_requests.gauges import counts_of, requests_remaining
 from spawner.pull_requests.pull_request_options import PollIntervals, PullRequestTerms
-from spawner.pull_requests.request_handlers import PullRequestHandler
 from spawner.pull_requests.pull_request_requests import HASTE, is_meant, poll_hastened
-from spawner.pull_requests.step_schedule import due_at
 from spawner.pull_requests.pull_request_steps import MAX_FOLLOW_UPS, PullRequestStep, TaskWork, next_step
+from spawner.pull_requests.request_handlers import PullRequestHandler
+from spawner.pull_requests.step_schedule import due_at
 from spawner.repositories import branch_transitions as of_branch
-from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.branch_record import BranchRecord, ReceivedCommits
+from spawner.repositories.pull_request_record import PullRequestRecord
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BEFORE, LATER = NOW - timedelta(hours=2), NOW + timedelta(hours=1)
@@ -68,7 +68,9 @@ def resting(_: BranchRecord) -> bool:
     return False
 
 
-def step(record: BranchRecord, terms: PullRequestTerms = MERGED, work: TaskWork = DONE, now: datetime = NOW) -> PullRequestStep | None:
+def step(
+    record: BranchRecord, terms: PullRequestTerms = MERGED, work: TaskWork = DONE, now: datetime = NOW
+) -> PullRequestStep | None:
     return next_step(record, terms, work, now, PACE)
 
 
@@ -114,7 +116,9 @@ def test_no_step_while_a_task_works_on_the_branch() -> None:
         (READY, branch(pull(wanted="as_configured")), PullRequestStep.OPEN),
     ],
 )  # fmt: skip
-def test_opened_as_configured_or_requested(terms: PullRequestTerms, record: BranchRecord, expected: PullRequestStep | None) -> None:
+def test_opened_as_configured_or_requested(
+    terms: PullRequestTerms, record: BranchRecord, expected: PullRequestStep | None
+) -> None:
     """Once for each commit; after a user closed it, at a request only."""
     assert step(record, terms) is expected
 
@@ -124,7 +128,8 @@ def test_opened_as_configured_or_requested(terms: PullRequestTerms, record: Bran
     [
         (READY, DONE, {}, PullRequestStep.READY), (READY, FAILED, {}, None), (DRAFT, DONE, {}, None),
         (READY, DONE, {"readied": COMMIT}, None), (READY, DONE, {"readied": OTHER}, PullRequestStep.READY),
-        (NONE, FAILED, {"wanted": "ready"}, PullRequestStep.READY), (NONE, FAILED, {"merge_wanted": COMMIT}, PullRequestStep.READY),
+        (NONE, FAILED, {"wanted": "ready"}, PullRequestStep.READY),
+        (NONE, FAILED, {"merge_wanted": COMMIT}, PullRequestStep.READY),
     ],
 )  # fmt: skip
 def test_draft_is_made_ready_at_the_successful_end(
@@ -242,7 +247,10 @@ def test_branch_stays_live_while_commits_may_follow_what_was_merged() -> None:
         assert after.pull.is_open
         rested = after.model_copy(update={"received": ()})
         assert step(rested, NONE) is PullRequestStep.POLL
-        assert pull_request_transitions.merged(rested, OTHER, NOW, head=COMMIT, worked_on=resting).state is BranchState.MERGED
+        assert (
+            pull_request_transitions.merged(rested, OTHER, NOW, head=COMMIT, worked_on=resting).state
+            is BranchState.MERGED
+        )
         newer = pull_request_transitions.merged(
             rested.model_copy(update={"commit": OTHER, "pushed": OTHER}), OTHER, NOW, head=COMMIT, worked_on=resting
         )

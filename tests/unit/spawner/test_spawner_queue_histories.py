@@ -19,9 +19,9 @@ from tests.unit.spawner.queueing import (
     after,
     key_of,
     names_in_turn,
+    notify,
     sandbox,
     task,
-    notify,
 )
 
 CAPACITIES = (

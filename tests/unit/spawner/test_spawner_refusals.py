@@ -149,7 +149,9 @@ def test_record_retains_its_resolved_values() -> None:
     assert (record.limits, record.max_attempts, record.attempt_seconds) == (SMALL, 4, 900)
     assert record.spec.env == {"LEVEL": "debug", "LANG": "C"}
     assert of_task.same_task(record, command_envelope(submit(profile="small")), given(command.data))
-    assert not of_task.same_task(record, command_envelope(submit(profile="small", env={"LEVEL": "x"})), given(command.data))
+    assert not of_task.same_task(
+        record, command_envelope(submit(profile="small", env={"LEVEL": "x"})), given(command.data)
+    )
 
 
 # --- dependencies ----------------------------------------------------------------------------------------------------

@@ -20,12 +20,12 @@ from spawner.repositories import git
 from spawner.repositories.branch_choice import base_problem
 from spawner.repositories.branch_diff import paths_to_approve, shown_path
 from spawner.repositories.mirror import NO_COMMIT, Mirror
+from spawner.repositories.mirror_paths import SCRATCH
 from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.trial_merges import PAIR_PATHS, overlap_of
-from spawner.repositories.mirror_paths import SCRATCH
 from spawner.repositories.work_queue import WorkQueue
-from spawner.tasks.task_transitions import accepts_commits
 from spawner.tasks.task_record import TaskRecord
+from spawner.tasks.task_transitions import accepts_commits
 from tests.patience import PATIENCE
 
 LONG = "deep/" * 2400 + "ä"

@@ -18,8 +18,8 @@ from spawner.access.file_chunks import may_fetch
 from spawner.sandboxes import sandbox_transitions as of_sandbox
 from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.tasks import task_transitions as of_task
-from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.resume_rules import refusal
+from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.task_retry import retry_scheduled
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)

@@ -22,8 +22,8 @@ from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.task_spans import count
 from spawner.tasks import task_transitions as of_task
 from spawner.tasks.agent_events import belongs_to, lateness
-from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.resolved_task import ResolvedTask
+from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.task_retry import delay, retry_requested
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -43,7 +43,9 @@ def command_envelope(command: Any, sequence: int = 1) -> Envelope[Any]:
 
 def pending(terms: ResolvedTask | None = None, **spec: Any) -> TaskRecord:
     wanted = TaskSpec(text="do it", harness=CommandHarness(argv=["true"]), **spec)
-    return of_task.submitted(command_envelope(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, terms or ResolvedTask())
+    return of_task.submitted(
+        command_envelope(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, terms or ResolvedTask()
+    )
 
 
 def running(task: TaskRecord | None = None, at: datetime = NOW) -> TaskRecord:

@@ -9,8 +9,8 @@ from sandherd.contracts.commands import CommandHarness, RetryTask, SubmitTask, T
 from sandherd.contracts.envelope import Envelope, wrap
 from sandherd.contracts.events.agent import AgentCompleted
 from spawner.tasks import task_transitions as of_task
-from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.resolved_task import ResolvedTask
+from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.task_retry import retry_refusal, retry_requested
 from spawner.tasks.task_secrets import as_submitted
 
@@ -30,7 +30,9 @@ def command_envelope(command: Any) -> Envelope[Any]:
 
 def pending(terms: ResolvedTask | None = None, **spec: Any) -> TaskRecord:
     wanted = TaskSpec(**{"text": "do it", "harness": CommandHarness(argv=["true"]), **spec})
-    return of_task.submitted(command_envelope(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, terms or ResolvedTask())
+    return of_task.submitted(
+        command_envelope(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, terms or ResolvedTask()
+    )
 
 
 def running(task: TaskRecord) -> TaskRecord:
@@ -116,7 +118,9 @@ def test_task_with_a_redacted_value_is_not_rerun(field: str) -> None:
     given = {"text": "do it", "harness": CommandHarness(argv=["true"]), "env": {"A": "the value"}}
     whole: dict[str, Any] = {**given, **specs[field]}
     wanted = TaskSpec(**whole, secret_env=frozenset({"A"}))
-    task = of_task.submitted(command_envelope(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, ResolvedTask(keep_secrets=60))
+    task = of_task.submitted(
+        command_envelope(SubmitTask(task="task-1", spec=wanted)), NOW, TRACE, ResolvedTask(keep_secrets=60)
+    )
     ended = of_task.failed(task, "no", "start", NOW)
     assert retry_requested(ended, retry_command(), NOW).spec == wanted
     expired = stored(of_task.secrets_expired(ended, after(60)))

@@ -115,7 +115,9 @@ def test_the_sdks_of_agents_are_read_only_with_their_interpreters(tmp_path: Path
 
     def bound() -> list[tuple[str, str]]:
         given = host(toolchains=toolchains, python=(str(tmp_path / "venv"),))
-        line = bubblewrap.argv(given, place, shown={}, info=None, command=["worker"], sources=bubblewrap.DirectSources())
+        line = bubblewrap.argv(
+            given, place, shown={}, info=None, command=["worker"], sources=bubblewrap.DirectSources()
+        )
         return pairs(line, "--ro-bind")
 
     assert not [pair for pair in bound() if pair[1] == "/sandbox/toolchains"]

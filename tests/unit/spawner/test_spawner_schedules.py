@@ -15,8 +15,8 @@ from sandherd.contracts.schedules import Overlap, ScheduleSpec
 from sandherd.contracts.specs import TaskSpec
 from spawner.schedules import due_decisions
 from spawner.schedules.due_times import cron_refusal, due_times
-from spawner.schedules.schedule_record import ScheduleRecord
 from spawner.schedules.refusals import schedule_refusal
+from spawner.schedules.schedule_record import ScheduleRecord
 
 BEGIN = datetime(2026, 10, 24, 12, tzinfo=UTC)
 BERLIN = "Europe/Berlin"

@@ -133,6 +133,8 @@ def test_task_is_found_by_a_part_of_its_name_or_text() -> None:
     """A search field of a user interface: the case of letters is ignored, and no character is a pattern."""
     view = task("task-7", text="Fix the Login form")
     wanted = [
-        part for part in ("", "TASK-7", "login f", "log%", "form .*") if is_wanted_task(view, ListLiveTasks(contains=part))
+        part
+        for part in ("", "TASK-7", "login f", "log%", "form .*")
+        if is_wanted_task(view, ListLiveTasks(contains=part))
     ]
     assert wanted == ["", "TASK-7", "login f"]

@@ -20,10 +20,10 @@ from tests.unit.spawner.queueing import (
     begin,
     key_of,
     names_in_turn,
+    notify,
     queue_of,
     sandbox,
     task,
-    notify,
 )
 
 # --- limits ----------------------------------------------------------------------------------------------------------

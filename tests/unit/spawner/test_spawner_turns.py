@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from spawner.tasks import scheduling_order
 from spawner.tasks.capacity import SandboxLimits
-from spawner.tasks.task_record import TaskFacts
 from spawner.tasks.scheduling_order import MAX_STEPS, position_of, score_of, turn_of
+from spawner.tasks.task_record import TaskFacts
 from tests.unit.spawner.queueing import (
     AGE,
     BEGIN,
@@ -19,10 +19,10 @@ from tests.unit.spawner.queueing import (
     begin,
     key_of,
     names_in_turn,
+    notify,
     queue_of,
     sandbox,
     task,
-    notify,
 )
 
 tasks_of_any_kind = st.builds(
@@ -102,7 +102,9 @@ def test_score_grows_by_one_with_each_age() -> None:
 def test_formula_of_turns_is_in_the_documentation() -> None:
     """The page has the formula of the docstring, with its numbers."""
     page = (Path(__file__).parents[3] / "docs" / "scheduling.md").read_text(encoding="utf-8")
-    formula = [line.strip() for line in (scheduling_order.__doc__ or "").splitlines() if line.strip().startswith("turn =")]
+    formula = [
+        line.strip() for line in (scheduling_order.__doc__ or "").splitlines() if line.strip().startswith("turn =")
+    ]
     assert len(formula) == 3
     assert all(line in page for line in formula)
     for priority, weight in scheduling_order.WEIGHTS.items():

@@ -8,7 +8,14 @@ import pytest
 
 from spawner.runtimes.directory_removal import remove_tree
 from spawner.runtimes.sandbox_users import SandboxUsers, change_owner, collision
-from spawner.runtimes.subordinate_ids import MIN_IDS, NoSubordinateError, SubordinateRanges, SubordinateUser, find_ranges, mapped
+from spawner.runtimes.subordinate_ids import (
+    MIN_IDS,
+    NoSubordinateError,
+    SubordinateRanges,
+    SubordinateUser,
+    find_ranges,
+    mapped,
+)
 
 JOE = SubordinateUser("joe", 1000, 1000, Path("/home/joe"))
 

@@ -15,16 +15,25 @@ from hypothesis import strategies as st
 
 from sandherd.concurrency import cancel_and_wait
 from sandherd.contracts.subjects import Principal
-from sandherd.stack.child_process import ChildProcess, ChildCommand
+from sandherd.stack.child_process import ChildCommand, ChildProcess
 from sandherd.stack.control import phase_of
 from sandherd.stack.directory_access import grant_read, grant_traversal
-from sandherd.stack.home import Home, StackPhase, ProcessRecord, StackRecord, ourselves, read_record, record_of, write_record
+from sandherd.stack.home import (
+    Home,
+    ProcessRecord,
+    StackPhase,
+    StackRecord,
+    ourselves,
+    read_record,
+    record_of,
+    write_record,
+)
+from sandherd.stack.log_rotation import rotate
 from sandherd.stack.nats import free_port
 from sandherd.stack.process_monitor import BACKOFF, ProcessMonitor, StackPart, wait_before_start
-from sandherd.stack.service_processes import ServiceContext, environment_of
 from sandherd.stack.readiness import read_readiness
-from sandherd.stack.log_rotation import rotate
 from sandherd.stack.sandbox_shutdown import end_sandboxes, ending_seconds
+from sandherd.stack.service_processes import ServiceContext, environment_of
 from sandherd.stack.stack import Stack
 from sandherd.stack.stale_processes import end_leftovers
 from sandherd.stack.start_failure import cause_in

@@ -32,7 +32,11 @@ def test_full_disk_delays_the_restart() -> None:
     full = StoreCheck(health=FAILED, stored=False, short=True)
     free = StoreCheck(health=FAILED, stored=False, short=False)
     looks = [(float(second), full) for second in range(0, 600, 2)]
-    assert play([(0.0, WELL), *looks, (600.0, free)]) == [StoreAction.NOTHING, *[StoreAction.WAIT] * 300, StoreAction.RESTART]
+    assert play([(0.0, WELL), *looks, (600.0, free)]) == [
+        StoreAction.NOTHING,
+        *[StoreAction.WAIT] * 300,
+        StoreAction.RESTART,
+    ]
 
 
 def test_failed_stream_is_found_with_a_stored_probe() -> None:

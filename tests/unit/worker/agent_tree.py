@@ -10,7 +10,6 @@ from sandherd.contracts.events.access import AgentBranchSaved
 from sandherd.contracts.specs import TaskSpec
 from sandherd_worker.broker_session import CurrentConnection
 from sandherd_worker.emitter import Emitter
-from sandherd_worker.worker_exit import StopRequest
 from sandherd_worker.inbox import DeliveredMessages, Inbox
 from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.redaction import Redactor
@@ -19,6 +18,7 @@ from sandherd_worker.repository.checkout import check_out
 from sandherd_worker.repository.commit_identity import identity_of
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import RecordKind
+from sandherd_worker.worker_exit import StopRequest
 from sandherd_worker.worker_resources import WorkerResources
 from tests.task_repositories import Origin, git
 
@@ -30,7 +30,13 @@ class AgentTree:
     """A work tree in which a branch is checked out, and the saver of the branch."""
 
     def __init__(self, origin: Origin, parts: WorkerResources, spool: Spool, records: Any, published_of: Any) -> None:
-        self.origin, self.parts, self._spool, self._records, self._published = origin, parts, spool, records, published_of
+        self.origin, self.parts, self._spool, self._records, self._published = (
+            origin,
+            parts,
+            spool,
+            records,
+            published_of,
+        )
         self.work = parts.who.work_dir
         self.published: list[EventData] = []
         self.spec = TaskSpec.model_validate({"text": "x", "harness": {"kind": "command", "argv": ["x"]}})

@@ -128,7 +128,9 @@ async def reaper() -> AsyncIterator[Reaper]:
 
 
 @pytest.fixture
-async def tree(tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records: Any, published_of: Any) -> AgentTree:
+async def tree(
+    tmp_path: Path, spool: Spool, reaper: Reaper, assignment: Any, records: Any, published_of: Any
+) -> AgentTree:
     """A work tree for a branch, which is not checked out yet."""
     return made(tmp_path, spool, reaper, assignment, records, published_of)
 

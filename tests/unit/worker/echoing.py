@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.harnesses import Approvals
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd_worker.harnesses.driver import DriverHarness
-from sandherd_worker.harnesses.driver_task import HarnessContext, DriverTask
+from sandherd_worker.harnesses.driver_task import DriverTask, HarnessContext
 from sandherd_worker.harnesses.program import Program
 from sandherd_worker.processes import Reaper
 from sandherd_worker.redaction import Redactor

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.harnesses import Approvals, Verdict
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.harnesses.approvals import ApprovalGate, policy
 from sandherd_worker.harnesses.base import MessageRefusedError

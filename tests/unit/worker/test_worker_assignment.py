@@ -11,8 +11,8 @@ import pytest
 from sandherd.contracts.commands import TaskSpec
 from sandherd_worker.access.archive import write_files
 from sandherd_worker.assignment import AssignmentError
-from sandherd_worker.worker_exit import ExitCode
 from sandherd_worker.harness_factory import environment, secrets
+from sandherd_worker.worker_exit import ExitCode
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from sandherd_worker import oom
 from sandherd_worker.emitter import Emitter
 from sandherd_worker.harnesses.base import MessageRefusedError
 from sandherd_worker.harnesses.command import CommandHarness, one_line
-from sandherd_worker.harnesses.terminal_output import TerminalOutput, OutputRate
 from sandherd_worker.harnesses.program import Program
+from sandherd_worker.harnesses.terminal_output import OutputRate, TerminalOutput
 from sandherd_worker.inbox import DeliveredMessages, Inbox
 from sandherd_worker.processes import PLACE_VARIABLE, Reaper, descendants, orphans
 from sandherd_worker.redaction import Redactor

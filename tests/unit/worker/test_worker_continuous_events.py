@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sandherd.contracts.continuous import Continuous
-from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.events.agent import AgentError, AgentTurnCompleted, AgentTurnStarted, AgentUsage, TurnOrigin
 from sandherd.contracts.events.conversation import AgentMessage
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd_worker.continuous.iteration_events import IterationEvents
 from sandherd_worker.continuous.iterations import IterationLoop
-from sandherd_worker.continuous.runs import IterationTurns, IterationRuns
+from sandherd_worker.continuous.runs import IterationRuns, IterationTurns
 from sandherd_worker.harnesses.base import AgentEnd
 
 
@@ -58,7 +58,9 @@ def spending(listener: Any, *, ends: bool) -> IterationLoop:
     async def rested(turn: int) -> None:
         raise AssertionError(turn)
 
-    runs = IterationRuns(lambda number, _: Spender(hearing, ends=ends or number == 1), unwritten, hearing, IterationTurns())
+    runs = IterationRuns(
+        lambda number, _: Spender(hearing, ends=ends or number == 1), unwritten, hearing, IterationTurns()
+    )
     return IterationLoop(terms, runs, hearing, None, listener, preview="do", lingers=False, rested=rested, spent=0.0)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd_worker.continuous.iteration_events import IterationEvents
-from sandherd_worker.continuous.runs import IterationTurns, IterationRuns
+from sandherd_worker.continuous.runs import IterationRuns, IterationTurns
 from sandherd_worker.harnesses.base import AgentEnd, MessageRefusedError
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

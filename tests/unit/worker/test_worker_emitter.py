@@ -27,7 +27,9 @@ def message(text: str) -> AgentMessage:
     return AgentMessage(content=text, content_length=len(text))
 
 
-async def test_event_has_worker_source_and_consecutive_sequence(spool: Spool, emitter: Emitter, published_of: Any) -> None:
+async def test_event_has_worker_source_and_consecutive_sequence(
+    spool: Spool, emitter: Emitter, published_of: Any
+) -> None:
     """Source, subject, task and sandbox are the worker's; sequences start at 1 without a gap, also in parallel."""
     await asyncio.gather(*(emitter.emit(message(str(number))) for number in range(50)))
     events = published_of(spool)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from sandherd.bus.connection import RequestTimeoutError
-from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.events import EventData
 from sandherd.contracts.events.agent import AgentError
 from sandherd.contracts.harnesses import Approvals, ClaudeHarness, McpServer
+from sandherd.contracts.inbox_messages import ApprovalAnswer, InboxMessage
 from sandherd.contracts.requests.worker import ListPeers, Peer, PeerList
 from sandherd.contracts.states import SandboxState
 from sandherd_worker.broker_session import CurrentConnection
@@ -235,7 +235,13 @@ async def test_peers_are_those_of_the_own_project(server: Server, spawner: Spawn
     [(True, "tabs", "tabs"), (True, None, "yes"), (False, "never", "no: never"), (False, None, "no")],
 )
 async def test_question_to_a_user_is_answered(
-    server: Server, listener: Any, desk: ApprovalGate, eventually: Any, granted: bool, reason: str | None, call_result: str
+    server: Server,
+    listener: Any,
+    desk: ApprovalGate,
+    eventually: Any,
+    granted: bool,
+    reason: str | None,
+    call_result: str,
 ) -> None:
     """The question is an approval whatever the policy; other calls are processed meanwhile."""
     name = server.call("ask_human", question="tabs or spaces?")

@@ -178,7 +178,9 @@ async def test_interrupt_stops_the_turn_that_a_message_waits_for(inbox: Inbox) -
     assert agent.received == ["(stop for msg-2)", "first", "(stop for msg-2)", "second"]
 
 
-async def test_refused_message_is_rejected_with_the_agents_reason(inbox: Inbox, spool: Spool, published_of: Any) -> None:
+async def test_refused_message_is_rejected_with_the_agents_reason(
+    inbox: Inbox, spool: Spool, published_of: Any
+) -> None:
     """No injection is published, and no later delivery changes the receipt."""
     agent = Agent()
     agent.refuses = reason = "the program has closed its standard input"

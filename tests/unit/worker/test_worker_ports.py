@@ -179,6 +179,8 @@ async def test_connections_are_limited_and_closed_ones_make_room(serve: Callable
     await port_server.write(name="con-0", close=True)
     assert await port_server.write(name="con-more") == 0
     async with asyncio.timeout(PATIENCE):
-        while len(port_server.accepted) < MAX_PORT_CONNECTIONS + 1:  # one that is accepted after the test would outlive it
+        while (
+            len(port_server.accepted) < MAX_PORT_CONNECTIONS + 1
+        ):  # one that is accepted after the test would outlive it
             await asyncio.sleep(0.01)
     assert len(port_server.accepted) == MAX_PORT_CONNECTIONS + 1

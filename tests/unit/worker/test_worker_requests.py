@@ -31,10 +31,10 @@ from sandherd_worker.access.artifact_client import ArtifactClient
 from sandherd_worker.access_server import MAX_CONCURRENT, AccessServer
 from sandherd_worker.broker_session import CurrentConnection
 from sandherd_worker.emitter import Emitter
-from sandherd_worker.worker_exit import StopRequest
 from sandherd_worker.inbox import DeliveredMessages, Inbox
 from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.spool import Spool
+from sandherd_worker.worker_exit import StopRequest
 from sandherd_worker.worker_resources import WorkerResources
 from tests.polling import eventually
 
@@ -155,7 +155,9 @@ async def test_misdirected_replies_use_no_place_before_the_start(shut: AccessSer
     assert [entry["ignored"] for entry in logged] == [1, 10, 100]
 
 
-async def test_oldest_replies_are_dropped(opened_server: AccessServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_oldest_replies_are_dropped(
+    opened_server: AccessServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A transfer whose reply was dropped is done again."""
     monkeypatch.setattr(of_transfers, "_MAX_CACHED", 2)
     for number in range(4):
@@ -225,10 +227,14 @@ async def test_signal_before_the_process_exists_is_sent_later(opened_server: Acc
     assert (await answer(opened_server, WorkerExecStatus(exec="exc-1"))).state == "killed"
 
 
-async def test_close_ends_running_and_starting_commands(opened_server: AccessServer, spool: Spool, published_of: Any) -> None:
+async def test_close_ends_running_and_starting_commands(
+    opened_server: AccessServer, spool: Spool, published_of: Any
+) -> None:
     """Each command is reported as ended, and no reply follows."""
     await ask(opened_server, WorkerExec(exec="exc-1", command=["/bin/sleep", "600"], wait_seconds=0))
-    asking = asyncio.create_task(ask(opened_server, WorkerExec(exec="exc-2", command=["/bin/sleep", "600"], wait_seconds=0)))
+    asking = asyncio.create_task(
+        ask(opened_server, WorkerExec(exec="exc-2", command=["/bin/sleep", "600"], wait_seconds=0))
+    )
     await asyncio.sleep(0)
     await opened_server.close()
     await asyncio.gather(asking, return_exceptions=True)

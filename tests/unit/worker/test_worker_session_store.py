@@ -42,7 +42,9 @@ async def test_session_is_stored_without_secrets(
     assert saved(spool, published_of) == ["session-1"]
 
 
-async def test_unchanged_session_is_stored_once(stored: SessionStore, spool: Spool, published_of: Any, tmp_path: Path) -> None:
+async def test_unchanged_session_is_stored_once(
+    stored: SessionStore, spool: Spool, published_of: Any, tmp_path: Path
+) -> None:
     """A turn that added nothing stores nothing; one that did stores the whole."""
     path = tmp_path / "home" / "session.jsonl"
     for content in ("one", "one", "one two"):

@@ -18,7 +18,9 @@ LIMIT = 1 << 30
 
 
 def event(sequence: int, payload: bytes = b"x", mark: RecordMark = RecordMark.NONE) -> SpoolRecord:
-    return SpoolRecord(RecordKind.EVENT, "sandherd.v1.event.p.s.agent.message", f"id-{sequence}", payload, sequence, mark)
+    return SpoolRecord(
+        RecordKind.EVENT, "sandherd.v1.event.p.s.agent.message", f"id-{sequence}", payload, sequence, mark
+    )
 
 
 async def fill(spool: Spool, count: int, payload: bytes = b"x") -> None:

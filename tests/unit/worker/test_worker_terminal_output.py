@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from sandherd_worker.harnesses.terminal_output import CHUNK_BYTES, MAX_SHOWN, TAIL_BYTES, OutputAllowance, TerminalOutput, OutputRate
+from sandherd_worker.harnesses.terminal_output import (
+    CHUNK_BYTES,
+    MAX_SHOWN,
+    TAIL_BYTES,
+    OutputAllowance,
+    OutputRate,
+    TerminalOutput,
+)
 from sandherd_worker.redaction import Redactor
 
 MISSING = re.compile(r"\[sandherd: (\d+) bytes of output are left out here\]\n")
@@ -67,9 +74,9 @@ async def test_omitted_output_is_not_held_in_memory(listener: Any) -> None:
     source = "yes 'so many words' | head -c 67108864"
     program = await asyncio.create_subprocess_exec("/bin/sh", "-c", source, stdout=asyncio.subprocess.PIPE)
     assert program.stdout is not None
-    await TerminalOutput(Redactor(), listener.show, OutputRate(1e12, 1e12), allowance=OutputAllowance(limit=100_000)).read(
-        program.stdout
-    )
+    await TerminalOutput(
+        Redactor(), listener.show, OutputRate(1e12, 1e12), allowance=OutputAllowance(limit=100_000)
+    ).read(program.stdout)
     await program.wait()
     found = MISSING.search(listener.output)
     assert found is not None

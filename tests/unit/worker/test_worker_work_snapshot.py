@@ -11,11 +11,11 @@ import pytest
 from sandherd.archives.writer import ArchiveSummary, pack
 from sandherd_worker import work_snapshot
 from sandherd_worker.emitter import Emitter
-from sandherd_worker.worker_exit import StopRequest
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.spool import Spool
 from sandherd_worker.spool_file import RecordKind
 from sandherd_worker.work_snapshot import OutputTranscript, WorkSaver, time_to_save
+from sandherd_worker.worker_exit import StopRequest
 
 
 @pytest.fixture

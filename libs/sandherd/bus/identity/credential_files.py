@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sandherd.bus.auth.account_names import Account, account_of
 from sandherd.bus.auth.inboxes import USER_PRINCIPALS
-from sandherd.bus.auth.permissions import OF_ONE_PROJECT, SERVICES, Permissions, for_user, for_service
+from sandherd.bus.auth.permissions import OF_ONE_PROJECT, SERVICES, Permissions, for_service, for_user
 from sandherd.bus.auth.setup_permissions import (
     LIFE,
     PROBING,

@@ -14,8 +14,8 @@ from sandherd.bus.auth.permissions import (
     OF_ONE_PROJECT,
     SERVICES,
     Permissions,
-    for_user,
     for_service,
+    for_user,
     safe_project,
 )
 from sandherd.bus.auth.setup_permissions import (

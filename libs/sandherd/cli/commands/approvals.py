@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sandherd.cli.command_templates import show_list
 from sandherd.cli.options import Cursor, Format, Limit, Output, Project, SandboxOrTask, example, group, safe_sandbox
 from sandherd.cli.parse.durations import HALF_A_MINUTE, WaitTime
 from sandherd.cli.render.table import Column
-from sandherd.cli.command_templates import show_list
 from sandherd.client.terminal_text import write_text
 from sandherd.contracts.states import ApprovalState
 
@@ -132,10 +132,10 @@ def _decide(  # noqa: PLR0913  # the options of both commands
     project: str | None,
     output: Format,
 ) -> int:
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.login_name import login_name
     from sandherd.cli.name_prefixes import live_sandbox_of
     from sandherd.cli.render.console import document
-    from sandherd.cli.herd_session import run_with_herd
     from sandherd.client import approvals
 
     approvals.answer(sandbox, approval, granted=granted, reason=reason, by=by or login_name())  # refuses invalid names

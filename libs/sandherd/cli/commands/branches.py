@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.cli.command_templates import show_list
 from sandherd.cli.completion import branch_names, task_names
 from sandherd.cli.options import Cursor, Format, Limit, NamelessOutput, Output, Project, example, group
 from sandherd.cli.parse.durations import WaitTime
 from sandherd.cli.render.branches import HEADER, row
-from sandherd.cli.command_templates import show_list
 from sandherd.contracts.states import BranchState
 
 if TYPE_CHECKING:
@@ -169,7 +169,9 @@ def open_pull_request(  # one parameter per option
     from sandherd.cli import pull_request_output
     from sandherd.cli.herd_session import run_with_herd
 
-    return run_with_herd(ctx, pull_request_output.open_one(branch, output, ready=ready, timeout=timeout), project=project)
+    return run_with_herd(
+        ctx, pull_request_output.open_one(branch, output, ready=ready, timeout=timeout), project=project
+    )
 
 
 @app.command("merge", epilog=example(f"sandherd branches merge {_NAME}", f"sandherd branches merge {_NAME} --wait"))
@@ -212,7 +214,9 @@ def delete_branch(
     from sandherd.cli import branch_output
     from sandherd.cli.herd_session import run_with_herd
 
-    return run_with_herd(ctx, branch_output.delete(branch, output, here=here, yes=yes, timeout=timeout), project=project)
+    return run_with_herd(
+        ctx, branch_output.delete(branch, output, here=here, yes=yes, timeout=timeout), project=project
+    )
 
 
 @app.command("diff", epilog=example(f"sandherd branches diff {_NAME}", f"sandherd branches diff {_TASK}"))

@@ -48,8 +48,8 @@ def list_budgets(ctx: typer.Context, project: Project = None, output: Output = F
 @app.command("show", epilog=example(f"sandherd budgets show {_TASK}", f"sandherd budgets show {_TASK} -o json"))
 def show_budget(ctx: typer.Context, task: Task, project: Project = None, output: Output = Format.TABLE) -> int:
     """Show what all attempts of a task have used, and its limits."""
-    from sandherd.cli.name_prefixes import with_name
     from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.name_prefixes import with_name
 
     find = with_name(task, "task", lambda herd, name: herd.budgets(name))
 
@@ -72,8 +72,8 @@ def grant_budget(
     A task that was stopped continues with `sandherd tasks retry`. Refused for a completed task, and for what the task
     has no limit of.
     """
+    from sandherd.cli.herd_session import command_context, run_with_herd
     from sandherd.cli.name_prefixes import full_name, with_name
-    from sandherd.cli.herd_session import run_with_herd, command_context
     from sandherd.client.context import holder
 
     credentials = command_context(ctx, project=project).credentials
@@ -121,7 +121,7 @@ def set_budget(
 
     A limit that is not given is that of the settings (`SANDHERD_BUDGETS`) again; with `--day ""`, all are.
     """
-    from sandherd.cli.herd_session import run_as_operator, command_context
+    from sandherd.cli.herd_session import command_context, run_as_operator
     from sandherd.client.context import holder
     from sandherd.contracts.names import FLEET
 

@@ -48,8 +48,8 @@ def list_contexts(output: Output = Format.TABLE) -> int:
 @app.command("show", epilog=example("sandherd context show", "sandherd --context prod context show -o json"))
 def show_context(ctx: typer.Context, output: Output = Format.TABLE) -> int:
     """Show the herd that commands use with these options and this environment, and the source of each value."""
-    from sandherd.cli.render.console import document, facts
     from sandherd.cli.herd_session import command_context
+    from sandherd.cli.render.console import document, facts
     from sandherd.client.named_contexts import LOCAL
 
     found = command_context(ctx)

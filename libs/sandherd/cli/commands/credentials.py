@@ -58,9 +58,9 @@ def create_credential(
 
     This needs the herd's keys and no broker. Its permissions are fixed at creation; docs/permissions.md lists them.
     """
+    from sandherd.cli.herd_session import command_context
     from sandherd.cli.parse.units import seconds
     from sandherd.cli.render.console import document, facts
-    from sandherd.cli.herd_session import command_context
     from sandherd.safe_home import check_home
 
     context = command_context(ctx, project=project)
@@ -94,8 +94,8 @@ def revoke_credential(
     import asyncio
 
     from sandherd.admin.revocation import revoke_user
-    from sandherd.cli.render.console import document, facts
     from sandherd.cli.herd_session import command_context
+    from sandherd.cli.render.console import document, facts
     from sandherd.telemetry import logs
 
     logs.configure("client", "critical")

@@ -78,8 +78,8 @@ def push_identity(
     import asyncio
 
     from sandherd.admin.deployment import push_accounts
-    from sandherd.cli.render.console import answer
     from sandherd.cli.herd_session import command_context
+    from sandherd.cli.render.console import answer
     from sandherd.telemetry import logs
 
     logs.configure("client", "critical")
@@ -112,8 +112,8 @@ def provision(
     from datetime import UTC, datetime
 
     from sandherd.admin.deployment import access_of, access_with_keys, set_up
-    from sandherd.cli.render.console import answer
     from sandherd.cli.herd_session import command_context
+    from sandherd.cli.render.console import answer
     from sandherd.telemetry import logs
 
     logs.configure("client", "critical")

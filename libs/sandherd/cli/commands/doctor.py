@@ -30,10 +30,10 @@ def doctor(ctx: typer.Context, project: Project = None, output: Output = Format.
     from dataclasses import replace
     from datetime import UTC, datetime
 
-    from sandherd.cli.status_line import StatusLine
+    from sandherd.cli.herd_session import command_context
     from sandherd.cli.home_option import with_home
     from sandherd.cli.render.console import answer
-    from sandherd.cli.herd_session import command_context
+    from sandherd.cli.status_line import StatusLine
     from sandherd.client.doctor.check import CheckState
     from sandherd.telemetry import logs
 

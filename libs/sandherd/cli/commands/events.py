@@ -51,10 +51,10 @@ def events(  # one parameter per option
     """
     from dataclasses import replace
 
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.name_prefixes import full_name
     from sandherd.cli.parse.event_filter import event_filter
     from sandherd.cli.render import history
-    from sandherd.cli.herd_session import run_with_herd
 
     choice = event_filter(name, kinds or [], since)
     show = history.followed if follow else history.stored
@@ -73,9 +73,9 @@ def trajectory(
 
     Each step with its time and duration; edits with their diffs; heartbeats are only counted.
     """
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.name_prefixes import sandbox_named
     from sandherd.cli.render import history
-    from sandherd.cli.herd_session import run_with_herd
 
     show = sandbox_named(sandbox, lambda herd, name: history.trajectory(herd, name, output))
     return run_with_herd(ctx, show, project=project)
@@ -91,9 +91,9 @@ def logs(
     output: NamelessOutput = Format.TABLE,
 ) -> int:
     """Show the terminal output of a sandbox, or of the live or last attempt of a task. As JSON, one chunk per line."""
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.name_prefixes import sandbox_named
     from sandherd.cli.render import history
-    from sandherd.cli.herd_session import run_with_herd
 
     show = sandbox_named(sandbox, lambda herd, name: history.terminal(herd, name, output, follow=follow, raw=raw))
     return run_with_herd(ctx, show, project=project)
@@ -117,7 +117,7 @@ def audit(
 
     The exit status is 1 if something is missing.
     """
-    from sandherd.cli.render import history
     from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.render import history
 
     return run_with_herd(ctx, lambda herd: history.audit(herd, name, output), project=project, activity="auditing")

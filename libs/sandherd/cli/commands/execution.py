@@ -153,8 +153,8 @@ def port_forward(
 
 def runtimes(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
     """Show the available runtimes, profiles and harnesses, and the limits of a sandbox."""
-    from sandherd.cli.render.catalogue import show
     from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.render.catalogue import show
 
     return run_with_herd(ctx, lambda herd: show(herd, output), project=project)
 
@@ -174,8 +174,8 @@ def agent_server(
     Sandboxes created with `--agent-server` have one. Anyone with its key can run commands in the sandbox.
     """
     from sandherd.cli.agent_server import show
-    from sandherd.cli.name_prefixes import sandbox_named
     from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.name_prefixes import sandbox_named
 
     shown = sandbox_named(sandbox, lambda herd, name: show(herd, name, output, key=key))
     return run_with_herd(ctx, shown, project=project)

@@ -29,8 +29,8 @@ def install_harness(
     It is installed in `toolchains` in the home, or in SANDHERD_TOOLCHAINS, and used by every sandbox from then on.
     """
     from sandherd.admin.toolchains import KINDS, install, is_installed, lock_of
-    from sandherd.cli.status_line import StatusLine
     from sandherd.cli.render.console import answer
+    from sandherd.cli.status_line import StatusLine
     from sandherd.client.errors import HerdError
     from sandherd.contracts.errors import Code
 

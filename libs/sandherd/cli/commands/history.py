@@ -61,8 +61,8 @@ def overview(
     Ended tasks and sandboxes are counted only if they ended in the last --minutes. `sandherd top` lists
     unfinished tasks.
     """
-    from sandherd.cli.render.statistics import bucket_of, show_project
     from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.render.statistics import bucket_of, show_project
 
     async def work(herd: "Herd") -> int:
         seconds = minutes * 60
@@ -87,9 +87,9 @@ def stats(
 
     Days are of UTC. By model, turns and calls belong to the model that their sandbox used last.
     """
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.parse.times import moment
     from sandherd.cli.render.statistics import show_statistics
-    from sandherd.cli.herd_session import run_with_herd
 
     start = moment(since, datetime.now(UTC))
 
@@ -113,9 +113,9 @@ def transcript(
 
     As JSON, one entry per line. `sandherd events` has all events.
     """
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.name_prefixes import sandbox_named
     from sandherd.cli.render import transcript as rendering
-    from sandherd.cli.herd_session import run_with_herd
 
     async def act(herd: "Herd", name: str) -> int:
         await rendering.show(herd.transcript(name, thoughts=thoughts, results=results), output)
@@ -136,9 +136,9 @@ def compare(
 
     SAME is whether a file has the same content in both now.
     """
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.name_prefixes import sandbox_of
     from sandherd.cli.render.comparison import show_comparison
-    from sandherd.cli.herd_session import run_with_herd
 
     async def work(herd: "Herd") -> int:
         names = await sandbox_of(herd, first), await sandbox_of(herd, second)
@@ -177,10 +177,10 @@ def search(
     Case and punctuation do not matter. Results of calls are searched, but not the output of the terminal, which is
     stored for some hours only (`sandherd logs`).
     """
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.name_prefixes import full_name, kind_of
     from sandherd.cli.parse.times import moment
     from sandherd.cli.render.comparison import show_hits
-    from sandherd.cli.herd_session import run_with_herd
 
     start = moment(since, datetime.now(UTC))
 

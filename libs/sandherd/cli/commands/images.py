@@ -60,8 +60,8 @@ def build_image(
     The image keeps its user, its variables and its command. The `docker` command builds it.
     """
     from sandherd.admin.images.build import ImageBuildRequest, build
-    from sandherd.cli.status_line import StatusLine
     from sandherd.cli.render.console import answer
+    from sandherd.cli.status_line import StatusLine
     from sandherd.cli.stderr import print_error
 
     order = ImageBuildRequest(

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.cli.command_templates import show_change, show_one
 from sandherd.cli.options import CreateProject, Format, Output, Project, example
 from sandherd.cli.parse.start_positions import beginning, entity_name, event_types
-from sandherd.cli.command_templates import show_change, show_one
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -67,8 +67,8 @@ def list_webhooks(ctx: typer.Context, project: Project = None, output: Output = 
 
     DROPPED ones were no longer in the stream when they were to be sent.
     """
-    from sandherd.cli.render.console import answer
     from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.render.console import answer
 
     async def work(herd: "Herd") -> int:
         found = await herd.webhooks()
@@ -85,8 +85,8 @@ def show_webhook(ctx: typer.Context, name: Name, project: Project = None, output
 
 def try_webhook(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
     """Send a signed document of the type `webhook.test` once. Exit status 1 if it is not accepted."""
-    from sandherd.cli.render.console import document
     from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.render.console import document
     from sandherd.client.terminal_text import write_text
 
     async def work(herd: "Herd") -> int:

@@ -55,8 +55,8 @@ def status(ctx: typer.Context, output: NamelessOutput = Format.TABLE) -> int:
 
     The number of events is the estimate of Postgres. A day is of UTC and of the ids of events.
     """
-    from sandherd.cli.render.retention import show_status
     from sandherd.cli.herd_session import run_as_operator
+    from sandherd.cli.render.retention import show_status
 
     async def work(herd: "Herd") -> int:
         show_status(await herd.history_status(), output)
@@ -85,8 +85,8 @@ def hold(
     In effect when the command ends, for all that is stored then. Repeated, it has the new reason. A project or
     task that is unknown and has no stored events is refused.
     """
+    from sandherd.cli.herd_session import command_context, run_as_operator
     from sandherd.cli.render.retention import show_hold
-    from sandherd.cli.herd_session import run_as_operator, command_context
     from sandherd.client.context import holder
 
     credentials = command_context(ctx, project=name, role="operator").credentials
@@ -105,8 +105,8 @@ def release(ctx: typer.Context, name: Name, *, task: Task = None, output: Namele
 
     The hold of a project and those of its tasks are removed one by one. Without such a hold the exit status is 1.
     """
-    from sandherd.cli.render.retention import show_release
     from sandherd.cli.herd_session import run_as_operator
+    from sandherd.cli.render.retention import show_release
 
     async def work(herd: "Herd") -> int:
         return show_release(name, task, released=await herd.release_history(task), output=output)
@@ -117,8 +117,8 @@ def release(ctx: typer.Context, name: Name, *, task: Task = None, output: Namele
 @app.command("archives", epilog=example("sandherd history archives", "sandherd history archives -o json"))
 def archives(ctx: typer.Context, output: NamelessOutput = Format.TABLE) -> int:
     """List the days that are in the archive, by project, the newest first. A day is of UTC and of the ids of events."""
-    from sandherd.cli.render.retention import show_archives
     from sandherd.cli.herd_session import run_as_operator
+    from sandherd.cli.render.retention import show_archives
 
     async def work(herd: "Herd") -> int:
         show_archives([one async for one in herd.history_archives()], output)
@@ -162,9 +162,9 @@ def restore(
     """
     from datetime import date
 
+    from sandherd.cli.herd_session import command_context, run_as_operator
     from sandherd.cli.history_restore import wait_restored
     from sandherd.cli.render.retention import show_restore
-    from sandherd.cli.herd_session import run_as_operator, command_context
     from sandherd.client.context import holder
 
     credentials = command_context(ctx, project=project, role="operator").credentials
@@ -196,8 +196,8 @@ def verify(
 
     The exit status is 1 if there is one. `sandherd audit` checks whether events are missing.
     """
-    from sandherd.cli.render import verification
     from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.render import verification
 
     async def work(herd: "Herd") -> int:
         return await verification.show(herd, name, output)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.cli.command_templates import send_command, show_list, show_one
 from sandherd.cli.options import (
     AgentServer,
     Cores,
@@ -40,7 +41,6 @@ from sandherd.cli.parse.list_options import (
     list_filter,
 )
 from sandherd.cli.render.table import Column
-from sandherd.cli.command_templates import send_command, show_list, show_one
 
 if TYPE_CHECKING:
     from sandherd.client.errors import InvalidFieldError
@@ -133,9 +133,9 @@ def sandbox_logs(
 
     It is the worker's log, for problems of the sandbox itself; `sandherd logs` shows what the agent prints.
     """
+    from sandherd.cli.herd_session import run_with_herd
     from sandherd.cli.name_prefixes import sandbox_named
     from sandherd.cli.runtime_log import show
-    from sandherd.cli.herd_session import run_with_herd
 
     shown = sandbox_named(sandbox, lambda herd, name: show(herd, name, output, lines=lines))
     return run_with_herd(ctx, shown, project=project)
@@ -168,8 +168,8 @@ def create_sandbox(  # noqa: PLR0913  # one parameter per option
     expires.
     """
     from sandherd.cli import sandbox_creation
-    from sandherd.cli.parse.units import limits_of
     from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.parse.units import limits_of
     from sandherd.client.errors import InvalidFieldError
 
     try:
@@ -216,8 +216,8 @@ def pause_sandbox(
 
     Its time to live and the time limits of its task keep running.
     """
-    from sandherd.cli.name_prefixes import live_sandbox_named
     from sandherd.cli.command_templates import show_change
+    from sandherd.cli.name_prefixes import live_sandbox_named
 
     pause = live_sandbox_named(sandbox, lambda herd, name: herd.pause(name, reason=reason))
     return show_change(ctx, pause, _state_text("paused"), project=project, output=output)
@@ -228,8 +228,8 @@ def resume_sandbox(
     ctx: typer.Context, sandbox: SandboxOrTask, project: Project = None, output: Output = Format.TABLE
 ) -> int:
     """Resume a paused sandbox, and wait until it runs."""
-    from sandherd.cli.name_prefixes import live_sandbox_named
     from sandherd.cli.command_templates import show_change
+    from sandherd.cli.name_prefixes import live_sandbox_named
 
     resume = live_sandbox_named(sandbox, lambda herd, name: herd.resume(name))
     return show_change(ctx, resume, _state_text("running"), project=project, output=output)
@@ -244,10 +244,10 @@ def extend_sandbox(
     output: Output = Format.TABLE,
 ) -> int:
     """Set the expiry of a sandbox to this time from now, if that is later."""
+    from sandherd.cli.command_templates import show_change
     from sandherd.cli.name_prefixes import live_sandbox_named
     from sandherd.cli.parse.units import seconds
     from sandherd.cli.render.console import cell
-    from sandherd.cli.command_templates import show_change
 
     longer = seconds(by, "TIME")
 

@@ -52,9 +52,9 @@ def set_secret(  # one parameter per option
     On a terminal it prompts without echo; else it reads standard input. One line break at the end is removed. Tasks
     refer to it with `--secret VARIABLE=NAME`; each attempt starts with the value stored at that time.
     """
-    from sandherd.cli.parse.secret_input import read_value
-    from sandherd.cli.herd_session import command_context
     from sandherd.cli.command_templates import show_change
+    from sandherd.cli.herd_session import command_context
+    from sandherd.cli.parse.secret_input import read_value
     from sandherd.client.context import holder
 
     credentials = command_context(ctx, project=project).credentials
@@ -74,8 +74,8 @@ def list_secrets(ctx: typer.Context, project: Project = None, output: Output = F
 
     TASKS is the number of unfinished tasks that use it. A secret that is not READABLE has to be set again.
     """
-    from sandherd.cli.render.console import answer
     from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.render.console import answer
 
     async def work(herd: "Herd") -> int:
         found = await herd.secrets()

@@ -43,9 +43,9 @@ def open_(  # one parameter per option
     On a terminal the browser of this machine is opened. Otherwise, and with --print, the link is printed: treat it like
     a password until it was used.
     """
+    from sandherd.cli.herd_session import command_context, run_with_herd
     from sandherd.cli.name_prefixes import sandbox_view
     from sandherd.cli.render.console import document
-    from sandherd.cli.herd_session import run_with_herd, command_context
     from sandherd.client.terminal_text import write_text
 
     context = command_context(ctx, project=project)

@@ -13,8 +13,8 @@ from sandherd.plurals import pluralize
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sandherd.stack import PartStatus, ShutdownResult, StackStatus
     from sandherd.progress_steps import OnStep
+    from sandherd.stack import PartStatus, ShutdownResult, StackStatus
 
 UP_EXAMPLE = example("sandherd up", "sandherd --home ./herd --config herd.yaml up", "sandherd up --nats 3")
 DOWN_EXAMPLE = example("sandherd down")
@@ -119,7 +119,9 @@ def _show(
         if found.parts:
             table(HEADER, [_row(part) for part in found.parts])
         if approvals:
-            write_text(f"agents wait for an answer to {pluralize(approvals, 'approval')}; see `sandherd approvals list`")
+            write_text(
+                f"agents wait for an answer to {pluralize(approvals, 'approval')}; see `sandherd approvals list`"
+            )
     if found.ready or not complete:
         return 0
     print_error(with_home(_trouble(found), named))

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from sandherd.cli.command_templates import show_one
 from sandherd.cli.options import CreateProject, Format, Output, Project, example, group
 from sandherd.cli.parse.start_positions import beginning, entity_name, event_types
-from sandherd.cli.command_templates import show_one
 from sandherd.client.terminal_text import write_text
 from sandherd.plurals import pluralize
 
@@ -99,8 +99,8 @@ def list_subscriptions(ctx: typer.Context, project: Project = None, output: Outp
     LAST READ is when the last event was delivered or acknowledged; - if none was since the broker has started. NOT
     ACKNOWLEDGED includes events that a reader has returned: the next reader gets them first.
     """
-    from sandherd.cli.render.console import answer
     from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.render.console import answer
 
     async def work(herd: "Herd") -> int:
         found = await herd.subscriptions()
@@ -113,15 +113,17 @@ def list_subscriptions(ctx: typer.Context, project: Project = None, output: Outp
 @app.command("delete", epilog=example("sandherd subscriptions delete alerts"))
 def delete_subscription(ctx: typer.Context, name: Name, project: Project = None, output: Output = Format.TABLE) -> int:
     """Delete a subscription and its position."""
-    from sandherd.cli.render.console import document
     from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.render.console import document
 
     async def work(herd: "Herd") -> int:
         found = await with_commands(herd.unsubscribe(name))
         if output.is_json:
             document(output, found)
         else:
-            write_text(f"subscription {name} is deleted; {pluralize(found.waiting, 'event was', 'events were')} waiting")
+            write_text(
+                f"subscription {name} is deleted; {pluralize(found.waiting, 'event was', 'events were')} waiting"
+            )
         return 0
 
     return run_with_herd(ctx, work, project=project)

@@ -45,8 +45,8 @@ def wait_tasks(
     up to 30 s while the spawner has unread commands: it may have just been submitted. The exit status is 0 if all are
     completed, and 1 if one failed, was cancelled, or has not ended within --timeout.
     """
-    from sandherd.cli.parse.labels import one_selection
     from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.parse.labels import one_selection
     from sandherd.cli.task_batches import wait_until_ended
 
     labels = one_selection(tasks or [], label or [], batch)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sandherd.cli.command_templates import send_command, show_list, show_one
 from sandherd.cli.commands.task_wait import WAIT_EXAMPLE, wait_tasks
 from sandherd.cli.options import (
     CreateProject,
@@ -35,7 +36,6 @@ from sandherd.cli.parse.list_options import (
     waiting_seconds,
 )
 from sandherd.cli.render.table import Column
-from sandherd.cli.command_templates import send_command, show_list, show_one
 
 if TYPE_CHECKING:
     from sandherd.client.herd import Herd
@@ -154,8 +154,8 @@ def submit_tasks(
     accepted or rejected every task. The exit status is 1 if one is rejected, and with `--wait` if one does not
     complete.
     """
-    from sandherd.cli.parse.labels import new_labels
     from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.parse.labels import new_labels
     from sandherd.cli.task_batches import submit_batch
 
     work = submit_batch(file, output, labels=new_labels(label or []), wait=wait, timeout=waiting_seconds(timeout))
@@ -221,10 +221,10 @@ def retry_task(
     Values of `--secret-env` are stored for an hour after the end of the task. Later they have to be given again: by a
     prompt on a terminal, else with `--secret-env`. Named secrets (`sandherd secrets`) are read for each attempt.
     """
+    from sandherd.cli.command_templates import show_change
     from sandherd.cli.name_prefixes import with_name
     from sandherd.cli.parse.secret_input import retry_with_secrets
     from sandherd.cli.parse.task_spec import secret_variables
-    from sandherd.cli.command_templates import show_change
 
     values = secret_variables(secret_env or [], os.environ)
     return show_change(

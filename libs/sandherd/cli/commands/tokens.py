@@ -65,8 +65,8 @@ def create_token(  # one parameter per option
     `read` permits to see everything, `work` also to submit, cancel and retry tasks, to send messages and to terminate
     sandboxes, `approve` also to decide approvals, and `operate` also to read audits and dead letters.
     """
-    from sandherd.cli.herd_session import command_context
     from sandherd.cli.command_templates import show_change
+    from sandherd.cli.herd_session import command_context
     from sandherd.client.context import holder
 
     credentials = command_context(ctx, project=project).credentials
@@ -81,8 +81,8 @@ def create_token(  # one parameter per option
 @app.command("list", epilog=example("sandherd tokens list", "sandherd tokens list -o json"))
 def list_tokens(ctx: typer.Context, project: Project = None, output: Output = Format.TABLE) -> int:
     """List the project's access tokens and the sessions of browsers, without their texts."""
-    from sandherd.cli.render.console import answer
     from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.render.console import answer
 
     async def work(herd: "Herd") -> int:
         found = await herd.tokens()

@@ -83,8 +83,8 @@ def deliver(  # noqa: PLR0913  # one parameter for each option
     """
     from datetime import timedelta
 
-    from sandherd.cli.render import console
     from sandherd.cli.herd_session import run_with_herd
+    from sandherd.cli.render import console
     from sandherd.cli.stderr import print_error
     from sandherd.client.webhooks.addresses import checked_url
     from sandherd.client.webhooks.delivery import DeliveryLimits, WebhookDelivery, secrets_in

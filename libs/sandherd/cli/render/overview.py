@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from sandherd.cli.herd_session import Work
 from sandherd.cli.options import Format
 from sandherd.cli.render import console
 from sandherd.cli.render.durations import span
 from sandherd.cli.render.list_watch import at_each_change, show_screen
 from sandherd.cli.render.table import Column
-from sandherd.cli.herd_session import Work
 from sandherd.cli.stderr import print_error
 from sandherd.client.herd import Herd
 from sandherd.client.tasks.overview import Overview, WorkView

@@ -37,7 +37,13 @@ class GapFiller:
     """Tracks the received events of a target, and requests missing ones. `now` is a monotonic clock in seconds."""
 
     def __init__(
-        self, send: SendRequest, target: FollowTarget, patience: Patience, now: Callable[[], float], *, fresh: bool = False
+        self,
+        send: SendRequest,
+        target: FollowTarget,
+        patience: Patience,
+        now: Callable[[], float],
+        *,
+        fresh: bool = False,
     ) -> None:
         self.order = Sequencer()
         self.sandboxes: set[str] = {target.entity} if target.kind == "sandbox" else set()
@@ -238,7 +244,9 @@ class GapFiller:
         reached = self.order.reached()
         sources = dict.fromkeys([*reached, *self._target.sources(self.sandboxes), *sorted(self._own)])
         since = [ListEvents(source=name, after_sequence=reached.get(name, 0), limit=PAGE) for name in sources]
-        by_services = [ListEvents(entity=name, types=list(SERVICE_TYPES), limit=PAGE) for name in sorted(self.sandboxes)]
+        by_services = [
+            ListEvents(entity=name, types=list(SERVICE_TYPES), limit=PAGE) for name in sorted(self.sandboxes)
+        ]
         if self._target.kind == "task":
             by_services.append(ListEvents(entity=self._target.entity, types=list(TASK_TYPES), limit=PAGE))
         return since + by_services

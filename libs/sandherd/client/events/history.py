@@ -7,7 +7,7 @@ from sandherd.client.errors import HerdError
 from sandherd.client.events import decoder
 from sandherd.client.events.sequencer import Event, MissingRange
 from sandherd.contracts.errors import Code
-from sandherd.contracts.requests import ListEvents, EventList
+from sandherd.contracts.requests import EventList, ListEvents
 
 PAGE: Final = 500
 _SILENT: Final = frozenset({Code.UNAVAILABLE, Code.BUSY, Code.INTERNAL})

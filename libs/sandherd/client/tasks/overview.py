@@ -13,7 +13,14 @@ from sandherd.client.tasks.wait_reasons import with_approvals
 from sandherd.contracts import requests
 from sandherd.contracts.events.monitor import MonitorDeadFound, MonitorGuardianAnalysed, MonitorInterventionOutcome
 from sandherd.contracts.labels import NAME_LABEL
-from sandherd.contracts.requests import GroupUsage, ListLiveSandboxes, ListLiveTasks, ListPastSandboxes, SandboxView, TaskView
+from sandherd.contracts.requests import (
+    GroupUsage,
+    ListLiveSandboxes,
+    ListLiveTasks,
+    ListPastSandboxes,
+    SandboxView,
+    TaskView,
+)
 from sandherd.contracts.requests.base import Request
 from sandherd.contracts.states import SandboxState, TaskState
 

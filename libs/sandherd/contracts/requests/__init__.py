@@ -12,7 +12,6 @@ if TYPE_CHECKING:
         MAX_WAIT_SECONDS,
         AgentServerView,
         ArtifactPiece,
-        GetAgentServer,
         ChunkStored,
         ExecOutput,
         ExecState,
@@ -20,14 +19,15 @@ if TYPE_CHECKING:
         FileList,
         FileRead,
         FileWritten,
+        GetAgentServer,
     )
     from sandherd.contracts.requests.approvals import ApprovalList, ApprovalView, ListApprovals
     from sandherd.contracts.requests.archive import (
         ArchivedEvents,
         ArchiveProblem,
-        ListHistoryArchives,
         HistoryArchives,
         HistoryRestore,
+        ListHistoryArchives,
         RestoreHistory,
     )
     from sandherd.contracts.requests.base import REQUESTS, TIMEOUT_HEADER, Page, Reply, Request
@@ -67,17 +67,17 @@ if TYPE_CHECKING:
         UploadChunk,
     )
     from sandherd.contracts.requests.comparison import (
-        GetComparison,
         ComparedFile,
         ComparedSandbox,
         ComparedTool,
         ComparedTurn,
         Comparison,
+        GetComparison,
     )
     from sandherd.contracts.requests.dead_letters import (
-        ListDeadLetters,
         DeadLetter,
         DeadLetters,
+        ListDeadLetters,
         Requeue,
         RequeueEventIngest,
         RequeueMessageRelay,
@@ -102,27 +102,27 @@ if TYPE_CHECKING:
         Part,
         PartKind,
     )
-    from sandherd.contracts.requests.file_versions import ListFileVersions, FileVersion, FileVersions
+    from sandherd.contracts.requests.file_versions import FileVersion, FileVersions, ListFileVersions
     from sandherd.contracts.requests.history import (
-        GetAudit,
-        ListEvents,
-        GetOutput,
-        GetTrajectory,
         Audit,
         EventList,
         Gap,
+        GetAudit,
+        GetOutput,
+        GetTrajectory,
         HeartbeatSummary,
-        Output,
-        OutputChunk,
+        ListEvents,
         ListPastSandboxes,
         ListPastTasks,
+        Output,
+        OutputChunk,
         SourceAudit,
         StoredEvent,
         Trajectory,
     )
     from sandherd.contracts.requests.live_state import (
-        GetCredential,
         CredentialGrant,
+        GetCredential,
         ListLiveSandboxes,
         ListLiveTasks,
         SandboxList,
@@ -237,10 +237,10 @@ if TYPE_CHECKING:
     )
     from sandherd.contracts.requests.transcript import GetTranscript, Transcript, TranscriptEntry
     from sandherd.contracts.requests.usage import GetUsage, GroupUsage, Usage, UsageList
-    from sandherd.contracts.requests.verification import VerifyHistory, HistoryDifference, Verification
+    from sandherd.contracts.requests.verification import HistoryDifference, Verification, VerifyHistory
     from sandherd.contracts.requests.worker import (
-        ListPeers,
         Fetch,
+        ListPeers,
         Peer,
         PeerList,
         WorkerDownload,
@@ -267,15 +267,15 @@ _NAMES: Final = {
     "UploadChunk",
     "monitor_report": "GetMonitorReport HindranceView MonitorReport NeedView ProjectReport SteeredView",
     "comparison": "GetComparison ComparedFile ComparedSandbox ComparedTool ComparedTurn Comparison",
-    "dead_letters": "ListDeadLetters DeadLetter DeadLetters Requeue RequeueEventIngest RequeueMessageRelay RequeueMonitor "
-    "RequeueResult "
-    "RequeueSpawner",
+    "dead_letters": "DeadLetter DeadLetters ListDeadLetters Requeue RequeueEventIngest RequeueMessageRelay "
+    "RequeueMonitor RequeueResult RequeueSpawner",
     "diagnostics": "BROKER_DATA DATABASE FORGE_CREDENTIALS GIT MIRRORS ConsumerBacklog Examination Examine "
     "ExamineEventIngest ExamineGateway ExamineMessageRelay ExamineMonitor ExamineSpawner Part PartKind",
     "file_versions": "ListFileVersions FileVersion FileVersions",
     "history": "GetAudit ListEvents GetOutput GetTrajectory Audit EventList Gap HeartbeatSummary Output OutputChunk "
     "ListPastSandboxes ListPastTasks SourceAudit StoredEvent Trajectory",
-    "live_state": "GetCredential CredentialGrant ListLiveSandboxes ListLiveTasks SandboxList SandboxView TaskList TaskView",
+    "live_state": "CredentialGrant GetCredential ListLiveSandboxes ListLiveTasks SandboxList SandboxView TaskList "
+    "TaskView",
     "monitor": "FindingView InterventionView MonitorView RuleProgress ShowSandbox WatchedCall",
     "ports": "MAX_PORT_CONNECTIONS PORT_IDLE_SECONDS PortData PortWritten",
     "archive": "ArchiveProblem ArchivedEvents ListHistoryArchives HistoryArchives HistoryRestore RestoreHistory",

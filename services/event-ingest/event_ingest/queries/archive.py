@@ -15,9 +15,9 @@ from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.requests import (
     ArchivedEvents,
-    ListHistoryArchives,
     HistoryArchives,
     HistoryRestore,
+    ListHistoryArchives,
     RestoreHistory,
 )
 from sandherd.contracts.requests.archive import MAX_RESTORES

@@ -13,7 +13,7 @@ from event_ingest.queries.stream_reader import NO_REPLY, broker_unavailable
 from event_ingest.queries.trajectory import no_such_sandbox
 from sandherd.bus.connection import Bus
 from sandherd.contracts.decoder import AGENT_SOURCE
-from sandherd.contracts.requests import GetAudit, Audit, Gap, SourceAudit
+from sandherd.contracts.requests import Audit, Gap, GetAudit, SourceAudit
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.contracts.streams import BY_CONSUMER
 from sandherd.contracts.subjects import Principal

@@ -5,12 +5,12 @@ from typing import Any, Final
 
 from event_ingest.comparisons import ComparedSide, add_rows, compare
 from event_ingest.database import Connection
-from event_ingest.queries.transcript import visible_projects
 from event_ingest.event_rows import ERRORS
+from event_ingest.queries.transcript import visible_projects
 from sandherd.contracts.events.agent import AgentTurnStarted, AgentUsage
 from sandherd.contracts.events.tools import AgentFileEdited, AgentToolCompleted, AgentToolResult, AgentToolUse
 from sandherd.contracts.model import MAX_WHOLE
-from sandherd.contracts.requests import GetComparison, Comparison, Usage
+from sandherd.contracts.requests import Comparison, GetComparison, Usage
 from sandherd.contracts.requests.comparison import MAX_COMPARED, ComparedSandbox
 from sandherd.contracts.states import SANDBOX_ENDED
 

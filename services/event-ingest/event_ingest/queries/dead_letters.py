@@ -13,7 +13,7 @@ from event_ingest.queries.pages import fit_page, project_filter
 from event_ingest.queries.stream_reader import StoredMessage, broker_unavailable, read_messages
 from sandherd.bus.connection import Bus
 from sandherd.contracts.errors import Code, ContractError, Problem
-from sandherd.contracts.requests import ListDeadLetters, DeadLetter, DeadLetters
+from sandherd.contracts.requests import DeadLetter, DeadLetters, ListDeadLetters
 from sandherd.contracts.subjects import BY_NAME, PREFIX, project_of
 from sandherd.service.cursors import read_cursor, write_cursor
 

@@ -39,7 +39,9 @@ class EventQuery:
     conditions: Conditions = field(default_factory=lambda: Conditions(_FIRST_PARAMETER))
 
 
-async def find_events(connection: Connection, search: EventQuery, limit: int, budget: int) -> FittedPage[Any, StoredEvent]:
+async def find_events(
+    connection: Connection, search: EventQuery, limit: int, budget: int
+) -> FittedPage[Any, StoredEvent]:
     """A page of events, in the requested order."""
     branches = search.branches
     rows = await connection.fetch(

@@ -2,21 +2,21 @@
 
 from typing import Any, Final
 
+from event_ingest.batch_statements import EVENT_SOURCE
 from event_ingest.database import Connection
 from event_ingest.queries.event_query import (
     POSITION_TYPES,
-    QueryBranches,
     EventQuery,
+    QueryBranches,
     branches_of,
     find_events,
     position_of,
     projects_with_events,
 )
 from event_ingest.queries.pages import check_searched, project_filter
-from event_ingest.batch_statements import EVENT_SOURCE
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.event_types import DOMAINS, chosen_types
-from sandherd.contracts.requests import ListEvents, EventList
+from sandherd.contracts.requests import EventList, ListEvents
 from sandherd.service.cursors import read_cursor, write_cursor
 
 MAX_BRANCHES: Final = 64

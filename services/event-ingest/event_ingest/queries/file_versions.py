@@ -7,7 +7,7 @@ from event_ingest.database import Connection
 from event_ingest.queries.pages import Conditions, fit_page, limited
 from event_ingest.queries.transcript import visible_projects
 from sandherd.contracts.events.tools import AgentFileEdited
-from sandherd.contracts.requests import ListFileVersions, FileVersion, FileVersions
+from sandherd.contracts.requests import FileVersion, FileVersions, ListFileVersions
 from sandherd.service.cursors import read_cursor, write_cursor
 
 _FIRST_PARAMETER: Final = 5

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from event_ingest.database import Connection
-from event_ingest.queries.pages import Conditions, project_filter
 from event_ingest.event_rows import ERRORS
+from event_ingest.queries.pages import Conditions, project_filter
 from sandherd.contracts.events.agent import AgentTurnStarted, AgentUsage
 from sandherd.contracts.events.tools import AgentToolUse
 from sandherd.contracts.model import MAX_WHOLE

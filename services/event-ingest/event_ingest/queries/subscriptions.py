@@ -31,9 +31,9 @@ from sandherd.bus.subscription_consumers import (
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.event_types import chosen_types
 from sandherd.contracts.requests import (
-    ListSubscriptions,
     CreateConsumer,
     DeleteConsumer,
+    ListSubscriptions,
     Request,
     Subscribe,
     Subscription,

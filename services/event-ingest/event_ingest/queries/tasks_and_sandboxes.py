@@ -79,7 +79,11 @@ async def list_sandboxes(connection: Connection, request: ListPastSandboxes, pro
 
 
 async def _rows(
-    connection: Connection, statement: str, conditions: Conditions, request: ListPastTasks | ListPastSandboxes, budget: int
+    connection: Connection,
+    statement: str,
+    conditions: Conditions,
+    request: ListPastTasks | ListPastSandboxes,
+    budget: int,
 ) -> list[Any]:
     first = request.sort if request.sort in {"name", "state"} else "at"
     direction = "desc" if request.sort == "newest" else "asc"
@@ -92,7 +96,9 @@ async def _fit_page(rows: list[Any], view: Callable[[Any], ItemT], limit: int, b
     return await fit_page(rows, view, limit=limit, budget=budget, available=rows[0]["available"] if rows else 0)
 
 
-def _conditions(request: ListPastTasks | ListPastSandboxes, project: str, columns: _Columns, name: str | None) -> Conditions:
+def _conditions(
+    request: ListPastTasks | ListPastSandboxes, project: str, columns: _Columns, name: str | None
+) -> Conditions:
     conditions = Conditions(_FIRST_PARAMETER)
     if project_filter(project) is not None:
         conditions.add("project = {}", project)

@@ -9,8 +9,8 @@ from typing import Any
 from event_ingest.database import Connection
 from event_ingest.queries.event_query import (
     POSITION_TYPES,
-    QueryBranches,
     EventQuery,
+    QueryBranches,
     find_events,
     has_events_beyond,
     position_of,

@@ -1,7 +1,14 @@
 """`transcript`: what did the agent and its users write, and what did it call?"""
 
 from event_ingest.database import Connection
-from event_ingest.queries.event_query import POSITION_TYPES, QueryBranches, EventQuery, find_events, position_of, projects_of_entity
+from event_ingest.queries.event_query import (
+    POSITION_TYPES,
+    EventQuery,
+    QueryBranches,
+    find_events,
+    position_of,
+    projects_of_entity,
+)
 from event_ingest.queries.pages import project_filter
 from event_ingest.queries.trajectory import no_such_sandbox
 from event_ingest.transcript_entries import transcript_entry, transcript_types

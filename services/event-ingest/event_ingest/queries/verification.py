@@ -24,7 +24,7 @@ from sandherd.contracts.envelope import Envelope
 from sandherd.contracts.errors import ContractError
 from sandherd.contracts.events import EVENTS
 from sandherd.contracts.events.sandbox import SandboxExtended
-from sandherd.contracts.requests import VerifyHistory, HistoryDifference, Verification
+from sandherd.contracts.requests import HistoryDifference, Verification, VerifyHistory
 from sandherd.contracts.requests.verification import MAX_DIFFERENCES
 from sandherd.contracts.states import ApprovalState, MessageState, SandboxState, TaskState
 from sandherd.contracts.subjects import event_subject

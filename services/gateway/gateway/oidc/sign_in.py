@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
 
-from gateway.oidc.flow import SignInFlow, SignInError
+from gateway.oidc.flow import SignInError, SignInFlow
 from gateway.oidc.identity import OidcIdentity, UnknownKeyError, identity_of, roles_of
 from gateway.oidc.provider import OidcProvider, ProviderError
 from sandherd.contracts.records import AccessRole

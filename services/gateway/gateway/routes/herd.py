@@ -9,8 +9,8 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from gateway.api_server import CONNECTION
-from gateway.request_models import body_of, part_of
 from gateway.downloads import FileResponse
+from gateway.request_models import body_of, part_of
 from gateway.routes.route_replies import FILE, STREAM, Accepted, AfterHeader, Name, accepted
 from gateway.sessions import Approver, Reader
 from sandherd.client.artifacts import EventArtifact
@@ -20,13 +20,13 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests import (
     ApprovalList,
-    ListApprovals,
-    ListEvents,
     BranchList,
     BudgetList,
     EventList,
+    ListApprovals,
     ListBranches,
     ListBudgets,
+    ListEvents,
     MonitorReport,
 )
 from sandherd.contracts.states import ApprovalState

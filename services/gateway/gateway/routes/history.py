@@ -14,16 +14,16 @@ from sandherd.client.history import SECONDS
 from sandherd.contracts.errors import Code
 from sandherd.contracts.model import Number
 from sandherd.contracts.requests import (
-    GetComparison,
-    ListFileVersions,
-    GetOverview,
-    SearchEvents,
-    GetStatistics,
-    GetTranscript,
     Comparison,
     FileVersions,
+    GetComparison,
+    GetOverview,
+    GetStatistics,
+    GetTranscript,
+    ListFileVersions,
     ProjectOverview,
     Request,
+    SearchEvents,
     SearchResult,
     StatisticsList,
     Transcript,

@@ -16,7 +16,7 @@ from sandherd.client.doctor.herd import check_broker, check_herd
 from sandherd.client.doctor.services import EXAMINATIONS, ServiceReport, request_reports
 from sandherd.client.errors import HerdError, made
 from sandherd.contracts.model import Model, Number
-from sandherd.contracts.requests import GetAudit, ListDeadLetters, Audit, DeadLetter, DeadLetters, RequeueResult
+from sandherd.contracts.requests import Audit, DeadLetter, DeadLetters, GetAudit, ListDeadLetters, RequeueResult
 from sandherd.contracts.requests.diagnostics import Examination, Examine
 from sandherd.contracts.subjects import Principal
 

@@ -14,10 +14,10 @@ from sandherd.contracts.errors import Code
 from sandherd.contracts.model import Model
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests import (
-    GetUsage,
     BudgetList,
     DeleteSchedule,
     DeleteSecret,
+    GetUsage,
     GrantBudget,
     ListProjects,
     ListSchedules,

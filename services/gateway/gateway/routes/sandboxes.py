@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from gateway.request_models import body_of, part_of
 from gateway.problems import problem_of, problem_response
+from gateway.request_models import body_of, part_of
 from gateway.routes.route_replies import STREAM, Accepted, AfterHeader, MatchHeader, Name, accepted, check_match, tagged
 from gateway.sessions import Reader, Session, Worker
 from sandherd.client.errors import HerdError, made
@@ -14,10 +14,10 @@ from sandherd.client.monitor import check_rule
 from sandherd.contracts.commands import MuteRule, RuleName, SendMessage, TerminateSandbox, UnmuteRule
 from sandherd.contracts.errors import Code
 from sandherd.contracts.requests import (
-    ListEvents,
+    EventList,
     GetOutput,
     GetTrajectory,
-    EventList,
+    ListEvents,
     MonitorView,
     Output,
     SandboxList,

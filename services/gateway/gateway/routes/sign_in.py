@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from gateway.access_tokens import AccessError, new_text
 from gateway.browser_security import cookie_in, session_cookie
-from gateway.oidc.flow import COOKIE, SECONDS, SignInFlow, SignInError
+from gateway.oidc.flow import COOKIE, SECONDS, SignInError, SignInFlow
 from gateway.problems import problem_of, problem_response
 from gateway.routes.session import cookie_of, end_earlier, own_connection
 from gateway.sessions import Backend
@@ -72,7 +72,9 @@ async def end_oidc(
         return _refused(refusal, page)
 
 
-async def _finished(backend: Backend, request: Request, flow: SignInFlow, code: str | None, iss: str | None) -> Response:
+async def _finished(
+    backend: Backend, request: Request, flow: SignInFlow, code: str | None, iss: str | None
+) -> Response:
     if backend.oidc is None:
         raise SignInError("there is no OpenID provider")
     identity = await backend.oidc.identity(flow, request.headers.get("host", ""), code=code, issuer=iss)

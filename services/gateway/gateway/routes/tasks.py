@@ -15,8 +15,8 @@ from sandherd.contracts.commands import CancelTask, RetryTask, TaskSpec
 from sandherd.contracts.errors import Code
 from sandherd.contracts.names import SafeName
 from sandherd.contracts.requests import (
-    GetSubmittedTask,
     Catalogue,
+    GetSubmittedTask,
     ListRuntimes,
     Profile,
     SubmittedTask,

@@ -16,13 +16,13 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from message_relay.webhooks import retry_rules
+from message_relay.webhooks.event_reader import subject_of, until_read
 from message_relay.webhooks.intake import EventIntake
 from message_relay.webhooks.queue import DeliveryQueue, QueuedEvent
 from message_relay.webhooks.receiver import Receiver
-from message_relay.webhooks.webhook_record import WebhookRecord, signing
 from message_relay.webhooks.secrets import WebhookSecretClient
 from message_relay.webhooks.store import StoredWebhook, WebhookStore
-from message_relay.webhooks.event_reader import subject_of, until_read
+from message_relay.webhooks.webhook_record import WebhookRecord, signing
 from sandherd.backoff import Backoff
 from sandherd.bus.connection import Bus
 from sandherd.client.webhooks.sender import SendResult, WebhookMessage

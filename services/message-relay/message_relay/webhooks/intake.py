@@ -1,9 +1,9 @@
 """Reads the events of one webhook into its queue, and counts those that the stream dropped before they were read."""
 
 from message_relay.webhooks import retry_rules
+from message_relay.webhooks.event_reader import EventReader, item_of
 from message_relay.webhooks.queue import DeliveryQueue
 from message_relay.webhooks.webhook_record import WebhookRecord
-from message_relay.webhooks.event_reader import EventReader, item_of
 from sandherd.bus.connection import Bus
 
 

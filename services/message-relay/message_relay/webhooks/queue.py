@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from message_relay.webhooks.webhook_record import WebhookRetry, WebhookRecord
 from message_relay.webhooks.retry_rules import RETRIES, due_after
+from message_relay.webhooks.webhook_record import WebhookRecord, WebhookRetry
 
 MAX_WAITING: Final = 500
 MAX_BYTES: Final = 8 * 1024 * 1024

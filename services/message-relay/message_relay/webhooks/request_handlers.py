@@ -5,21 +5,21 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from message_relay.webhooks.event_reader import NO_REPLY, EventReader
 from message_relay.webhooks.receiver import Receiver, check_new_url
-from message_relay.webhooks.webhook_record import WebhookRecord, resumed, rotated, signing
 from message_relay.webhooks.retry_rules import shown
 from message_relay.webhooks.secrets import WebhookSecretClient
 from message_relay.webhooks.store import StoredWebhook, WebhookStore
-from message_relay.webhooks.event_reader import NO_REPLY, EventReader
+from message_relay.webhooks.webhook_record import WebhookRecord, resumed, rotated, signing
 from sandherd.client.webhooks.sender import WebhookMessage
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.event_types import chosen_types
 from sandherd.contracts.names import FLEET, new_uuid
 from sandherd.contracts.requests import (
     MAX_WEBHOOKS,
-    ListWebhooks,
     CreateWebhook,
     DeleteWebhook,
+    ListWebhooks,
     ReplayWebhook,
     Request,
     RotateWebhookSecret,

@@ -8,7 +8,7 @@ from message_relay.webhooks.webhook_record import WebhookRecord
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError, RefusedError
 from sandherd.contracts.errors import Code, ContractError
-from sandherd.contracts.requests import GetWebhookSecrets, DeleteWebhookSecrets
+from sandherd.contracts.requests import DeleteWebhookSecrets, GetWebhookSecrets
 from sandherd.sealed_secrets import open_sealed, public_text
 
 _AGAIN: Final = "try again in a moment"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import SecretStr
 
 from monitor.assessment.assessment_request import INSTRUCTIONS, AssessmentCase
-from monitor.assessment.model_reply import ModelAnswer, Assessment, Failure, assessed
+from monitor.assessment.model_reply import Assessment, Failure, ModelAnswer, assessed
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model

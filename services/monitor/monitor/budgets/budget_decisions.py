@@ -93,7 +93,9 @@ def is_metered(kind: BudgetKind, uses: Iterable[SandboxUse]) -> bool:
     return kind != "tokens" or all(use.metered for use in uses)
 
 
-def marked(marks: Mapping[str, ReachedLimit], limits: Iterable[BudgetLimit], now: datetime) -> Mapping[str, ReachedLimit]:
+def marked(
+    marks: Mapping[str, ReachedLimit], limits: Iterable[BudgetLimit], now: datetime
+) -> Mapping[str, ReachedLimit]:
     """The marks by what is used now; the same object if nothing changes.
 
     A mark is set once for a limit. It is removed when the limit is no longer reached, because it was raised or its

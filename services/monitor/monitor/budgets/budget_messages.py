@@ -43,7 +43,9 @@ class BudgetMessages:
         self._sent: dict[UUID, None] = {}
         """The ids of commands that were sent, so that they are not sent again in each pass."""
 
-    async def publish_reached(self, limit: BudgetLimit, name: str, mark: ReachedLimit, uses: Collection[SandboxUse]) -> None:
+    async def publish_reached(
+        self, limit: BudgetLimit, name: str, mark: ReachedLimit, uses: Collection[SandboxUse]
+    ) -> None:
         """Publish that a limit was reached: about the latest sandbox of the task, or about the project as a whole."""
         kind = MonitorBudgetExceeded if name.endswith(f".{EXCEEDED}") else MonitorBudgetWarned
         data = kind(

@@ -15,10 +15,10 @@ from pydantic import BaseModel
 from monitor.bucket_entries import FAULTS, BucketWatch
 from monitor.budgets import budget_decisions
 from monitor.budgets.amounts import SandboxUse, UsedByKind
-from monitor.budgets.budget_state import BudgetState, StoredLedger
 from monitor.budgets.budget_decisions import EXCEEDED, BudgetLimit
-from monitor.budgets.budget_ledger import BLOCKS_KEY, ReachedLimit, ProjectLedger, TaskLedger, charged
+from monitor.budgets.budget_ledger import BLOCKS_KEY, ProjectLedger, ReachedLimit, TaskLedger, charged
 from monitor.budgets.budget_messages import BudgetMessages
+from monitor.budgets.budget_state import BudgetState, StoredLedger
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError
 from sandherd.bus.lease import Lease, LeaseLostError
@@ -184,7 +184,9 @@ class BudgetEnforcement:
 
     # --- writes --------------------------------------------------------------------------------------------------
 
-    async def _store_project(self, held: StoredLedger[ProjectLedger], ledger: ProjectLedger) -> StoredLedger[ProjectLedger]:
+    async def _store_project(
+        self, held: StoredLedger[ProjectLedger], ledger: ProjectLedger
+    ) -> StoredLedger[ProjectLedger]:
         revision = await self._write(ledger.key, ledger, held.revision)
         stored = self._book.projects[ledger.project] = StoredLedger(ledger, revision)
         return stored

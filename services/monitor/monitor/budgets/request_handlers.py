@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from monitor.bucket_entries import FAULTS, BucketWatch
-from monitor.budgets.budget_state import BudgetState, StoredLedger
 from monitor.budgets.budget_decisions import line_of
 from monitor.budgets.budget_ledger import MAX_GRANTS, ProjectLedger, TaskLedger, task_key, with_grant
 from monitor.budgets.budget_messages import BudgetMessages
+from monitor.budgets.budget_state import BudgetState, StoredLedger
 from sandherd.bus.connection import Bus
 from sandherd.bus.errors import BusError
 from sandherd.contracts.errors import Code, ContractError

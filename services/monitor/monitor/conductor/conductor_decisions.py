@@ -9,18 +9,18 @@ from datetime import datetime
 from typing import Final, Literal
 
 from monitor.conductor import coherence, message_texts
-from monitor.conductor.evidence import Evidence, EvidenceKey, ProjectScope, evidence_of, is_more_severe
 from monitor.conductor.conductor_ledger import (
-    FindingRecord,
     ConductorLedger,
+    FindingRecord,
+    FindingSpace,
     OutboxEntry,
     OutputData,
-    FindingSpace,
     finding_of,
     found_event,
     output_of,
     updated,
 )
+from monitor.conductor.evidence import Evidence, EvidenceKey, ProjectScope, evidence_of, is_more_severe
 from monitor.facts import CONDUCTOR
 from sandherd.contracts.commands import PauseSandbox, SendMessage
 from sandherd.contracts.events.monitor import (
@@ -49,7 +49,9 @@ def is_severe(finding: FindingRecord) -> bool:
 # --- findings --------------------------------------------------------------------------------------------------
 
 
-def reconciled(ledger: ConductorLedger, touched: Collection[str], scope: ProjectScope, now: datetime) -> ConductorLedger:
+def reconciled(
+    ledger: ConductorLedger, touched: Collection[str], scope: ProjectScope, now: datetime
+) -> ConductorLedger:
     """The ledger with the current findings of the sandboxes whose findings may have changed.
 
     If the outbox then has `MAX_EVENTS` events, there may be more: call this again when they are published.
@@ -86,7 +88,9 @@ def reconciled(ledger: ConductorLedger, touched: Collection[str], scope: Project
     return ledger.model_copy(update=changes)
 
 
-def _evidence(touched: Iterable[str], scope: ProjectScope, open_keys: Collection[EvidenceKey]) -> dict[EvidenceKey, Evidence]:
+def _evidence(
+    touched: Iterable[str], scope: ProjectScope, open_keys: Collection[EvidenceKey]
+) -> dict[EvidenceKey, Evidence]:
     found: dict[EvidenceKey, Evidence] = {}
     for sandbox in touched:
         member = scope.member(sandbox)
@@ -95,7 +99,9 @@ def _evidence(touched: Iterable[str], scope: ProjectScope, open_keys: Collection
     return found
 
 
-def _after(before: FindingRecord | None, evidence: Evidence, scope: ProjectScope, now: datetime) -> FindingRecord | None:
+def _after(
+    before: FindingRecord | None, evidence: Evidence, scope: ProjectScope, now: datetime
+) -> FindingRecord | None:
     """The finding if it has to be published; None if it was published."""
     if before is None:
         names = (evidence.sandbox, evidence.other)
@@ -239,7 +245,8 @@ def to_pause(ledger: ConductorLedger, scope: ProjectScope) -> dict[str, FindingR
 def paused(ledger: ConductorLedger, finding: FindingRecord, now: datetime) -> ConductorLedger:
     """The ledger with the command that pauses the later sandbox of a finding."""
     command = PauseSandbox(
-        sandbox=finding.sandbox, reason=f"{message_texts.question([finding])} ({found_event(finding).type} {finding.id})"
+        sandbox=finding.sandbox,
+        reason=f"{message_texts.question([finding])} ({found_event(finding).type} {finding.id})",
     )
     pair = finding.key[:3]
     findings = tuple(

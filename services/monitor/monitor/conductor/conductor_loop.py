@@ -12,12 +12,12 @@ from typing import Final
 import nats.errors
 import nats.js.errors
 
-from monitor.conductor import project_report, conductor_decisions
+from monitor.conductor import conductor_decisions, project_report
 from monitor.conductor.branch_facts import Branches, BranchKey
+from monitor.conductor.conductor_ledger import ConductorLedger
 from monitor.conductor.evidence import ProjectScope
 from monitor.conductor.feeds import BranchFeed, SummaryFeed, TaskContexts
 from monitor.conductor.herd_index import HerdIndex
-from monitor.conductor.conductor_ledger import ConductorLedger
 from monitor.conductor.ledger_store import LedgerConflictError, LedgerStore, Outbox
 from monitor.conductor.members import TaskContext, member_of
 from monitor.conductor.policy import ConductorPolicy
@@ -182,7 +182,9 @@ class Conductor:
                 if await self._runs(project, sandbox):
                     ledger = conductor_decisions.paused(ledger, finding, now)
         if self._policy.informs:
-            wanted = conductor_decisions.announcements_due(ledger, scope, now, self._policy.cooldown, pauses=self._policy.pauses)
+            wanted = conductor_decisions.announcements_due(
+                ledger, scope, now, self._policy.cooldown, pauses=self._policy.pauses
+            )
             for announcement in wanted:
                 if all([await self._runs(project, sandbox) for sandbox in announcement.sandboxes]):
                     ledger = conductor_decisions.informed(ledger, announcement, now, self._policy.cooldown)

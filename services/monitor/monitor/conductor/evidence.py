@@ -67,7 +67,9 @@ def is_more_severe(one: ConflictSeverity | None, other: ConflictSeverity | None)
     return one is not None and (other is None or _RANK[one] > _RANK[other])
 
 
-def evidence_of(member: ProjectMember, scope: ProjectScope, open_keys: Collection[EvidenceKey]) -> dict[EvidenceKey, Evidence]:
+def evidence_of(
+    member: ProjectMember, scope: ProjectScope, open_keys: Collection[EvidenceKey]
+) -> dict[EvidenceKey, Evidence]:
     """All evidence that involves this member, as the earlier or the later sandbox.
 
     `open_keys`: the keys of open findings.

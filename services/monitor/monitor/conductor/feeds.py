@@ -14,7 +14,7 @@ from nats.aio.subscription import Subscription
 from nats.js.errors import NotFoundError
 from pydantic import ValidationError
 
-from monitor.bucket_entries import BucketReader, BucketEntry
+from monitor.bucket_entries import BucketEntry, BucketReader
 from monitor.conductor.members import TaskContext
 from monitor.facts import Key
 from sandherd.bus.connection import Bus

@@ -7,8 +7,8 @@ and paths that `files.quoted` accepts. They state facts: prescriptive advice mad
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from monitor.conductor.ignored_files import quoted
 from monitor.conductor.conductor_ledger import FindingRecord
+from monitor.conductor.ignored_files import quoted
 from sandherd.plurals import pluralize
 
 MAX_FILES: Final = 10

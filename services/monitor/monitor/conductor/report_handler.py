@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from datetime import datetime
 from typing import Any, Final
 
-from monitor.conductor import project_report, coherence
+from monitor.conductor import coherence, project_report
+from monitor.conductor.conductor_ledger import ConductorLedger, FindingRecord
 from monitor.conductor.feeds import summaries_of
-from monitor.conductor.conductor_ledger import FindingRecord, ConductorLedger
 from monitor.conductor.ledger_store import read_ledgers
 from sandherd.contracts.names import FLEET
 from sandherd.contracts.records import SandboxSummary
@@ -111,7 +111,10 @@ def _is_live(summary: SandboxSummary) -> bool:
 
 
 def report_of(
-    project: str, ledger: ConductorLedger, summaries: Sequence[SandboxSummary], budgets: Sequence[BudgetLine] | None = None
+    project: str,
+    ledger: ConductorLedger,
+    summaries: Sequence[SandboxSummary],
+    budgets: Sequence[BudgetLine] | None = None,
 ) -> ProjectReport:
     """The report of a project with the summaries of its sandboxes, and its limits."""
     sandboxes = {summary.sandbox: summary for summary in summaries if _is_live(summary)}

@@ -72,7 +72,9 @@ class Loop(GuardianRule[RepeatedCalls, LoopThresholds]):
         summary = f"{label}: the same call with the same result, {row.count} times{_in_a_row(row)}"
         return Pattern(self.name, row.key, row.began_at, row.began, row.count, summary, row.evidence)
 
-    def evaluate(self, part: RepeatedCalls, _facts: Facts, _now: datetime, thresholds: LoopThresholds) -> Pattern | None:
+    def evaluate(
+        self, part: RepeatedCalls, _facts: Facts, _now: datetime, thresholds: LoopThresholds
+    ) -> Pattern | None:
         """The call that was repeated most often, if that is a loop. Polls count less."""
         if part.top_count < thresholds.repeats:
             return None

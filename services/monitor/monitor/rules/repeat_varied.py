@@ -59,7 +59,9 @@ class RepeatVaried(GuardianRule[RepeatedCalls, VariedThresholds]):
         summary = f"{tool_label(row.tool)}: the same call, {row.count} times with differing results"
         return Pattern(self.name, f"{row.call} {row.edits}", row.began_at, row.began, row.count, summary, row.evidence)
 
-    def evaluate(self, part: RepeatedCalls, _facts: Facts, _now: datetime, thresholds: VariedThresholds) -> Pattern | None:
+    def evaluate(
+        self, part: RepeatedCalls, _facts: Facts, _now: datetime, thresholds: VariedThresholds
+    ) -> Pattern | None:
         """The call that was repeated most often, if that is often enough."""
         return self.pattern(part) if part.top_count >= thresholds.repeats else None
 

@@ -16,8 +16,8 @@ from sandherd.service.service import IncomingRequest
 from spawner.access import refusals
 from spawner.access.worker_requests import WorkerRequests
 from spawner.runtimes.contract import Runtime, RuntimeFailedError
-from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.sandboxes.runtime_calls import call_with_timeout
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 _FILE: Final = "state/agent-server.json"
 _LARGEST: Final = 16 * 1024

@@ -7,9 +7,6 @@ from pydantic import BaseModel
 
 from sandherd.bus.connection import Bus
 from sandherd.contracts.requests import (
-    GetAgentServer,
-    ListPeers,
-    GetRuntimeLogs,
     Download,
     DownloadChunk,
     Exec,
@@ -17,7 +14,10 @@ from sandherd.contracts.requests import (
     ExecKill,
     ExecStatus,
     Fetch,
+    GetAgentServer,
+    GetRuntimeLogs,
     ListFiles,
+    ListPeers,
     ListRuntimes,
     PortRead,
     PortWrite,

@@ -18,8 +18,8 @@ from spawner.access.upload_quota import UploadQuota
 from spawner.access.worker_requests import WorkerRequests
 from spawner.runtimes.contract import Runtime, RuntimeFailedError, RuntimeFault
 from spawner.runtimes.runtime_logs import LogQuery, LogSource
-from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.sandboxes.runtime_calls import call_with_timeout
+from spawner.sandboxes.sandbox_record import SandboxRecord
 
 _SECONDS: Final = 20.0
 _CODES: Final = {RuntimeFault.LOST: Code.NOT_FOUND, RuntimeFault.REFUSED: Code.REFUSED}

@@ -14,7 +14,7 @@ from typing import IO, Final
 
 from sandherd.contracts.events import EventData
 from spawner.git_proxy import proxy_decisions
-from spawner.git_proxy.exchange import RequestBody, HttpError
+from spawner.git_proxy.exchange import HttpError, RequestBody
 from spawner.git_proxy.push_protocol import (
     MAX_COMMANDS,
     ProtocolError,
@@ -30,8 +30,8 @@ from spawner.live_state import LiveState
 from spawner.records.base_record import StoreUnavailableError
 from spawner.repositories import branch_transitions as of_branch
 from spawner.repositories.branch_artifacts import BUNDLE, BranchArtifacts
-from spawner.repositories.mirror_paths import scratch_folder
 from spawner.repositories.branch_record import BranchRecord, ReceivedCommits
+from spawner.repositories.mirror_paths import scratch_folder
 
 _SECONDS: Final = 120.0
 """How long a client waits for the result of its push."""
@@ -78,7 +78,9 @@ class PushReceiver:
         self._live.meters.count("sandherd_git_proxy_refusals_total", reason="ref")
         return report(pushed, refused)
 
-    async def _take(self, branch_now: BranchNow, sandbox: str, task: str, pushed: PushCommands, body: RequestBody) -> bytes:
+    async def _take(
+        self, branch_now: BranchNow, sandbox: str, task: str, pushed: PushCommands, body: RequestBody
+    ) -> bytes:
         update = pushed.updates[0]
         with scratch_folder(self._folder) as folder:
             file = folder / "bundle"

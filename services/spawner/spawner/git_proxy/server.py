@@ -24,17 +24,17 @@ from sandherd.service.uvicorn_server import LONGEST_HEADER, HttpServerError, ser
 from sandherd.settings import Settings
 from sandherd.telemetry import logs
 from spawner.git_proxy import proxy_decisions
-from spawner.git_proxy.exchange import RequestBody, DisconnectedError, HttpError, Receive, ProxyResponse, Send
+from spawner.git_proxy.exchange import DisconnectedError, HttpError, ProxyResponse, Receive, RequestBody, Send
 from spawner.git_proxy.pushes import PushReceiver
 from spawner.git_proxy.routes import GitRoute, Service, password_of, route_of
 from spawner.live_state import LiveState
 from spawner.records.base_record import StoreUnavailableError
 from spawner.repositories.branch_artifacts import BranchArtifacts
-from spawner.repositories.git import GitError
-from spawner.repositories.repository_hosts import RepositoryHosts
-from spawner.repositories.mirrors import MAX_BUNDLE
-from spawner.repositories.mirror_paths import mirrors_folder
 from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.git import GitError
+from spawner.repositories.mirror_paths import mirrors_folder
+from spawner.repositories.mirrors import MAX_BUNDLE
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.sandboxes.git_proxy_access import ProxyTokens
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pydantic import BaseModel
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.requests import (
-    GetWebhookSecrets,
     DeleteWebhookSecrets,
+    GetWebhookSecrets,
     Request,
     WebhookSecrets,
     WebhookSecretsDeleted,

@@ -85,7 +85,9 @@ class ProjectRequestHandler:
 
     async def _changed(self, project: str, request: SetProject) -> ProjectRecord:
         now = self._live.now()
-        held = await self._live.projects.change(project, lambda record, _: project_changes.changed(record, request, now))
+        held = await self._live.projects.change(
+            project, lambda record, _: project_changes.changed(record, request, now)
+        )
         if held is None:
             remedy = f"create project {project}"
             raise ContractError(
@@ -94,9 +96,9 @@ class ProjectRequestHandler:
         return held.record
 
     def _check(self, request: SetProject) -> None:
-        refused = project_changes.limits_refusal(request.limits, self._max_sandboxes) or project_changes.defaults_refusal(
-            request.defaults, self._menu.caps, self._harnesses.names
-        )
+        refused = project_changes.limits_refusal(
+            request.limits, self._max_sandboxes
+        ) or project_changes.defaults_refusal(request.defaults, self._menu.caps, self._harnesses.names)
         refused = refused or self._repository_refusal(request.defaults.repository)
         if refused:
             raise _error(refused)

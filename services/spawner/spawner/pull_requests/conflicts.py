@@ -5,8 +5,8 @@ from typing import Final
 from sandherd.contracts.repositories import Repository
 from spawner.pull_requests.pull_request_steps import target_of
 from spawner.repositories.branch_diff import shown_path
-from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.mirrors import Mirrors
 
 _PATHS: Final = 100
 

@@ -8,16 +8,16 @@ from spawner.forges.factory import Forges
 from spawner.forges.forge import Forge, MergeMethod, PullRequest, PullRequestState
 from spawner.live_state import LiveState
 from spawner.pull_requests import pull_request_transitions
+from spawner.pull_requests.pull_request_facts import PullRequestTask, draft_of, issue_of
 from spawner.pull_requests.pull_request_options import PollIntervals, PullRequestTerms
 from spawner.pull_requests.pull_request_steps import TaskWork, target_of, wants_ready, work_on
-from spawner.pull_requests.pull_request_facts import PullRequestTask, draft_of, issue_of
-from spawner.repositories.path_approval import PathApproval
-from spawner.repositories.branch_transitions import Decide
 from spawner.repositories.branch_diff import changed_lines, shown_path
+from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.branch_transitions import Decide
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.path_approval import PathApproval
 from spawner.tasks.task_record import TaskRecord
 
 
@@ -27,7 +27,9 @@ class ForgeSteps:
     def __init__(self, live: LiveState, forges: Forges, mirrors: Mirrors, pace: PollIntervals) -> None:
         self._live, self._forges, self._mirrors, self._pace = live, forges, mirrors, pace
 
-    async def open(self, record: BranchRecord, terms: PullRequestTerms, work: TaskWork, tasks: Mapping[str, TaskRecord]) -> Decide:
+    async def open(
+        self, record: BranchRecord, terms: PullRequestTerms, work: TaskWork, tasks: Mapping[str, TaskRecord]
+    ) -> Decide:
         """Update the pull request, or find or create it if none is known to be open.
 
         `tasks`: the records of the branch's tasks that still exist.
@@ -67,13 +69,17 @@ class ForgeSteps:
         status = await self._forge(record).pull_request(_number(record))
         status = replace(status, pull_request=await self._as_merged(record, status.pull_request))
         now = self._live.now()
-        return partial(pull_request_transitions.polled, status=status, now=now, pace=self._pace, worked_on=self._is_worked_on)
+        return partial(
+            pull_request_transitions.polled, status=status, now=now, pace=self._pace, worked_on=self._is_worked_on
+        )
 
     async def merge(self, record: BranchRecord, terms: PullRequestTerms) -> Decide:
         """Merge it, if its head is the commit that was pushed, and the base as it is now needs no user's approval."""
         paths = await self._to_approve(record, terms)
         if paths:
-            return partial(pull_request_transitions.merge_needs_approval, commit=record.commit, paths=paths, now=self._live.now())
+            return partial(
+                pull_request_transitions.merge_needs_approval, commit=record.commit, paths=paths, now=self._live.now()
+            )
         outcome = await self._forge(record).merge(
             _number(record), record.commit, MergeMethod(terms.method), queue=terms.merge == "queue"
         )

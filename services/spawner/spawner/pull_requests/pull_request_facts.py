@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from spawner.forges.forge import PullRequestDraft
 from spawner.forges.body_section import marked
+from spawner.forges.forge import PullRequestDraft
 from spawner.forges.pull_request_text import FileChange, PullRequestFacts, body_of, title_of
 from spawner.pull_requests.pull_request_options import PullRequestTerms
-from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.tasks.task_record import TaskRecord
 
 MAX_TEXT: Final = 4000

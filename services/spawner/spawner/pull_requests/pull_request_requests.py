@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 from sandherd.contracts.requests import CheckPullRequests, MergeBranch, OpenPullRequest
 from sandherd.contracts.states import BranchState
 from spawner.forges.forge import Obstacle
-from spawner.pull_requests.pull_request_transitions import pull_of, refusal
 from spawner.pull_requests.pull_request_options import PollIntervals
 from spawner.pull_requests.pull_request_steps import PullRequestStep, is_resting
-from spawner.repositories.pull_request_record import PullRequestRecord
+from spawner.pull_requests.pull_request_transitions import pull_of, refusal
 from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.pull_request_record import PullRequestRecord
 
 HASTE: Final = timedelta(seconds=2)
 """The least time between two polls of a pull request, however often its forge reports a change."""

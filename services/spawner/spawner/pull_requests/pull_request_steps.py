@@ -8,8 +8,8 @@ from typing import Final
 
 from sandherd.contracts.states import TASK_ENDED, BranchState, TaskState
 from spawner.pull_requests.pull_request_options import PollIntervals, PullRequestTerms
-from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.pull_request_record import PullRequestRecord
 from spawner.tasks.task_record import TaskFacts
 
 MAX_FOLLOW_UPS: Final = 3
@@ -63,13 +63,17 @@ def target_of(record: BranchRecord) -> str:
     return (shown.base if shown else "") or record.base
 
 
-def next_step(record: BranchRecord, terms: PullRequestTerms, work: TaskWork, now: datetime, pace: PollIntervals) -> PullRequestStep | None:
+def next_step(
+    record: BranchRecord, terms: PullRequestTerms, work: TaskWork, now: datetime, pace: PollIntervals
+) -> PullRequestStep | None:
     """The next step of the branch's pull request; None: there is none now."""
     pull = record.pull or PullRequestRecord()
     if work.active or not is_resting(record):
         return None
     if not pull.is_open:
-        return PullRequestStep.OPEN if _opens(record, pull, terms) and _may(pull, record, PullRequestStep.OPEN) else None
+        return (
+            PullRequestStep.OPEN if _opens(record, pull, terms) and _may(pull, record, PullRequestStep.OPEN) else None
+        )
     due: dict[PullRequestStep, bool] = {
         PullRequestStep.OPEN: pull.written != record.commit or pull.wanted == "as_configured",
         PullRequestStep.READY: _is_ready(record, pull, terms, work),
@@ -114,7 +118,9 @@ def _needs_follow_up(record: BranchRecord, pull: PullRequestRecord, terms: PullR
     return terms.follow_up and _conflicts(pull) and explained and len(pull.follow_ups) < MAX_FOLLOW_UPS
 
 
-def _may_merge(record: BranchRecord, pull: PullRequestRecord, terms: PullRequestTerms, now: datetime, pace: PollIntervals) -> bool:
+def _may_merge(
+    record: BranchRecord, pull: PullRequestRecord, terms: PullRequestTerms, now: datetime, pace: PollIntervals
+) -> bool:
     """Whether a merge is wanted, and the last poll, since the last attempt, permits it."""
     by_user = pull.merge_wanted == record.commit
     if not by_user and terms.merge == "never":

@@ -22,9 +22,9 @@ from spawner.forges.forge import MergeOutcome, MergeResult, PullRequest, PullReq
 from spawner.pull_requests.pull_request_options import PollIntervals
 from spawner.pull_requests.pull_request_steps import CONFLICT, PullRequestStep, target_of
 from spawner.pull_requests.pull_request_view import differs, opened_view, polled_view
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.branch_transitions import NEEDS_APPROVAL
 from spawner.repositories.pull_request_record import PullRequestRecord
-from spawner.repositories.branch_record import BranchRecord
 
 DENIED_DELAY: Final = timedelta(hours=1)
 """When a forge that denies a poll is asked again: its token may be replaced."""
@@ -82,7 +82,9 @@ def _unmerged(before: BranchRecord, after: BranchRecord, reason: str, now: datet
     """The branch with the reason why a merge that a user wanted is no longer wanted."""
     if pull_of(before).merge_wanted is None or after is before or after.state is not BranchState.LIVE:
         return after
-    return _with(after, pull_of(after).changed(problem=reason), now, refusal(before, PullRequestStep.MERGE, reason, "closed"))
+    return _with(
+        after, pull_of(after).changed(problem=reason), now, refusal(before, PullRequestStep.MERGE, reason, "closed")
+    )
 
 
 def _opened(
@@ -151,7 +153,9 @@ def not_polled(record: BranchRecord, reason: str, code: str, now: datetime, pace
     return _with(record, changed, now, *([] if pull.problem == problem else [event]))
 
 
-def refused(record: BranchRecord, step: PullRequestStep, commit: str, *, reason: str, code: str, now: datetime) -> BranchRecord:
+def refused(
+    record: BranchRecord, step: PullRequestStep, commit: str, *, reason: str, code: str, now: datetime
+) -> BranchRecord:
     """The branch after its forge refused a step: it is repeated for another commit, or at a user's request."""
     if record.commit != commit or record.state is not BranchState.LIVE:
         return record
@@ -172,7 +176,13 @@ def merge_needs_approval(record: BranchRecord, commit: str, paths: tuple[str, ..
 
 
 def merge_answered(
-    record: BranchRecord, outcome: MergeOutcome, commit: str, now: datetime, pace: PollIntervals, *, worked_on: IsWorkedOn
+    record: BranchRecord,
+    outcome: MergeOutcome,
+    commit: str,
+    now: datetime,
+    pace: PollIntervals,
+    *,
+    worked_on: IsWorkedOn,
 ) -> BranchRecord:
     """The branch after a request to merge this commit of it."""
     pull = pull_of(record)

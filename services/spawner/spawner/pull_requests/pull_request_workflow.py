@@ -21,18 +21,18 @@ from spawner.forges.factory import Forges
 from spawner.forges.faults import ForgeError, ForgeFault
 from spawner.live_state import LiveState
 from spawner.pull_requests import pull_request_transitions
-from spawner.pull_requests.conflicts import conflicting_paths
 from spawner.pull_requests.conflict_task import follow_up, follow_up_name, follow_up_problem
+from spawner.pull_requests.conflicts import conflicting_paths
 from spawner.pull_requests.forge_steps import ForgeSteps
 from spawner.pull_requests.pull_request_options import PollIntervals, PullRequestTerms
 from spawner.pull_requests.pull_request_requests import merge_obstacle, merge_withdrawn
-from spawner.pull_requests.step_schedule import due_at
 from spawner.pull_requests.pull_request_steps import PullRequestStep, TaskWork, next_step, work_on
+from spawner.pull_requests.step_schedule import due_at
 from spawner.pull_requests.unseen_branches import is_unseen_for_long, unseen
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.branch_transitions import DONE, Decide
 from spawner.repositories.git import GitError
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.step_loop import all_steps
 from spawner.repositories.work_queue import WorkQueue
 from spawner.spec_resolution import Refusal
@@ -180,7 +180,9 @@ class PullRequestWorkflow:
                 return await self._forge.merge(record, terms)
             case PullRequestStep.EXPLAIN:
                 paths = await conflicting_paths(self._mirrors, record)
-                return partial(pull_request_transitions.conflicted, commit=record.commit, paths=paths, now=self._live.now())
+                return partial(
+                    pull_request_transitions.conflicted, commit=record.commit, paths=paths, now=self._live.now()
+                )
             case PullRequestStep.FOLLOW_UP:
                 return await self._follow_up(record)
 
@@ -202,7 +204,9 @@ class PullRequestWorkflow:
         now = self._live.now()
         if step is PullRequestStep.POLL:
             return partial(pull_request_transitions.not_polled, reason=reason, code=code, now=now, pace=self._pace)
-        return partial(pull_request_transitions.refused, step=step, commit=record.commit, reason=reason, code=code, now=now)
+        return partial(
+            pull_request_transitions.refused, step=step, commit=record.commit, reason=reason, code=code, now=now
+        )
 
     async def _tasks(self, record: BranchRecord) -> dict[str, TaskRecord]:
         """The records of the branch's tasks that still exist, by name."""

@@ -19,8 +19,8 @@ from spawner.forges.faults import ForgeError
 from spawner.live_state import LiveState
 from spawner.pull_requests import pull_request_requests
 from spawner.records.availability import available
-from spawner.repositories.branch_transitions import Decide
 from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.branch_transitions import Decide
 from spawner.repositories.request_handlers import load_branch
 
 ANSWERED: Final[Mapping[type[Request[Any]], int]] = {OpenPullRequest: 2, MergeBranch: 2, CheckPullRequests: 2}

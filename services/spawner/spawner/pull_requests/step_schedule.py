@@ -8,7 +8,9 @@ from spawner.pull_requests.pull_request_steps import TaskWork, is_resting, next_
 from spawner.repositories.branch_record import BranchRecord
 
 
-def due_at(record: BranchRecord, terms: PullRequestTerms, work: TaskWork, now: datetime, pace: PollIntervals) -> datetime | None:
+def due_at(
+    record: BranchRecord, terms: PullRequestTerms, work: TaskWork, now: datetime, pace: PollIntervals
+) -> datetime | None:
     """When the next step is due; None: not before the branch or one of its tasks changes."""
     if merge_obstacle(record, pace) is not None:
         return now

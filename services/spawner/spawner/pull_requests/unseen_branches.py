@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from sandherd.contracts.states import BranchState
-from spawner.pull_requests.pull_request_transitions import pull_of
 from spawner.pull_requests.pull_request_options import PollIntervals
+from spawner.pull_requests.pull_request_transitions import pull_of
 from spawner.repositories.branch_record import BranchRecord
 
 

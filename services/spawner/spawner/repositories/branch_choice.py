@@ -9,8 +9,8 @@ from pydantic import TypeAdapter, ValidationError
 from sandherd.contracts.repositories import BranchName, Repository
 from sandherd.contracts.states import BranchState, TaskState
 from spawner.repositories.branch_names import Rules, branch_name, prefix_of
-from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.git import GitError, GitFault
 from spawner.tasks.task_record import TaskFacts, TaskRecord
 from spawner.tasks.task_secrets import hidden
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from sandherd.archives.gitignore import GitignoreRules
 from sandherd.archives.ignore import parents
-from spawner.repositories.mirror import Mirror
 from spawner.repositories.branch_record import BranchSize
+from spawner.repositories.mirror import Mirror
 
 _DIFF: Final = ("diff", "--no-ext-diff", "--no-textconv", "--no-renames", "--no-color")
 _LONGEST_PATH: Final = 200

@@ -11,18 +11,18 @@ from sandherd.settings import Settings
 from spawner.live_state import LiveState
 from spawner.repositories.branch_artifacts import BranchArtifacts
 from spawner.repositories.branch_names import rules_of
-from spawner.repositories.commit_signer import CommitSigner
-from spawner.repositories.repository_hosts import RepositoryHosts
-from spawner.repositories.mirror_limits import MirrorLimits
-from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.mirror_paths import mirrors_folder
-from spawner.repositories.checkout_preparer import CheckoutPreparer
-from spawner.repositories.repository_cleanup import RepositoryCleanup
 from spawner.repositories.branch_workflow import BranchWorkflow
+from spawner.repositories.checkout_preparer import CheckoutPreparer
+from spawner.repositories.commit_signer import CommitSigner
+from spawner.repositories.mirror_limits import MirrorLimits
+from spawner.repositories.mirror_paths import mirrors_folder
+from spawner.repositories.mirrors import Mirrors
+from spawner.repositories.repository_cleanup import RepositoryCleanup
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.sandbox_record import SandboxRecord
-from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.scheduler import Intend
+from spawner.tasks.task_record import TaskRecord
 
 _MIB: Final = 1024 * 1024
 

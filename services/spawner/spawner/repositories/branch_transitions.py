@@ -19,7 +19,6 @@ from sandherd.contracts.events.branch import (
 from sandherd.contracts.repositories import Repository
 from sandherd.contracts.requests import DeleteBranch, PushBranch
 from sandherd.contracts.states import BranchState
-from spawner.repositories.git import GitFault
 from spawner.repositories.branch_record import (
     BranchRecord,
     BranchSize,
@@ -28,6 +27,7 @@ from spawner.repositories.branch_record import (
     branch_id,
     repository_key,
 )
+from spawner.repositories.git import GitFault
 from spawner.tasks.task_record import TaskRecord
 
 Decide = Callable[[BranchRecord], BranchRecord]

@@ -17,19 +17,19 @@ from sandherd.contracts.states import BranchState
 from sandherd.telemetry import logs
 from spawner.live_state import LiveState
 from spawner.repositories import branch_transitions
-from spawner.repositories.path_approval import PathApproval
 from spawner.repositories.branch_artifacts import BUNDLE, DIFF, BranchArtifacts
+from spawner.repositories.branch_diff import branch_size, changed_lines, shown_path, write_diff
+from spawner.repositories.branch_record import BranchRecord, ReceivedCommits, SignedCommits
+from spawner.repositories.branch_transitions import DONE, Decide, outcome_of
 from spawner.repositories.commit_signer import CommitSigner
 from spawner.repositories.credential_file import host_of
-from spawner.repositories.branch_transitions import DONE, Decide, outcome_of
-from spawner.repositories.branch_diff import branch_size, changed_lines, shown_path, write_diff
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.trial_merges import find_overlaps
+from spawner.repositories.path_approval import PathApproval
 from spawner.repositories.push_step import PushStep
-from spawner.repositories.branch_record import BranchRecord, ReceivedCommits, SignedCommits
 from spawner.repositories.step_loop import all_steps
+from spawner.repositories.trial_merges import find_overlaps
 from spawner.repositories.work_queue import WorkQueue
 
 _AT_ONCE: Final = 8

@@ -20,8 +20,8 @@ from sandherd.contracts.repositories import Checkout, Repository
 from sandherd.contracts.states import BranchState, TaskState
 from sandherd.telemetry import logs
 from spawner.live_state import LiveState
-from spawner.records.quota import Quota
 from spawner.records.base_record import StoreUnavailableError
+from spawner.records.quota import Quota
 from spawner.repositories import branch_transitions
 from spawner.repositories.branch_artifacts import BUNDLE, BranchArtifacts
 from spawner.repositories.branch_choice import (
@@ -34,13 +34,13 @@ from spawner.repositories.branch_choice import (
     name_for,
 )
 from spawner.repositories.branch_names import Rules
+from spawner.repositories.branch_record import BranchRecord, repository_key
 from spawner.repositories.credential_file import host_of
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.lfs import TAR, write_tar
 from spawner.repositories.lfs_pointers import LfsPointer
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.branch_record import BranchRecord, repository_key
 from spawner.repositories.submodules import pinned
 from spawner.repositories.work_queue import WorkQueue
 from spawner.sandboxes.reconciler import FOR_NOW
@@ -228,7 +228,9 @@ class CheckoutPreparer:
 
     async def _join(self, branch: BranchRecord, task: TaskRecord) -> BranchRecord:
         now = self._live.now()
-        held = await self._live.branches.change(branch.key, lambda record, _: branch_transitions.joined_by(record, task, now))
+        held = await self._live.branches.change(
+            branch.key, lambda record, _: branch_transitions.joined_by(record, task, now)
+        )
         if held is None:
             raise StoreUnavailableError(f"{branch.key} was removed meanwhile")
         if held.record.state is not BranchState.LIVE:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spawner.repositories.git import GitError, GitFault, RemoteRepository, in_repository, run_git
-from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.lfs_pointers import (
     LfsPointer,
     by_oid,
@@ -28,6 +27,7 @@ from spawner.repositories.lfs_pointers import (
     small_blobs,
 )
 from spawner.repositories.mirror import FETCH, Mirror
+from spawner.repositories.repository_hosts import RepositoryHosts
 
 if TYPE_CHECKING:
     from spawner.repositories.lfs_server import LfsServer

@@ -20,8 +20,8 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from spawner.repositories.credential_file import origin_of
 from spawner.repositories.git import GitError, GitFault, RemoteRepository
-from spawner.repositories.lfs_pointers import LfsPointer
 from spawner.repositories.git_output import printed_text, secrets_of
+from spawner.repositories.lfs_pointers import LfsPointer
 
 _JSON: Final = "application/vnd.git-lfs+json"
 _TIMES: Final = aiohttp.ClientTimeout(total=900.0, connect=10.0, sock_read=60.0)
@@ -72,7 +72,9 @@ class LfsServer:
         suffix = "" if remote.url.endswith(".git") else ".git"
         self._url = f"{remote.url.removesuffix('/')}{suffix}/info/lfs/objects/batch"
 
-    async def actions(self, operation: str, wanted: Sequence[LfsPointer]) -> Mapping[LfsPointer, Mapping[str, LfsAction]]:
+    async def actions(
+        self, operation: str, wanted: Sequence[LfsPointer]
+    ) -> Mapping[LfsPointer, Mapping[str, LfsAction]]:
         """How the objects are transferred; no action for an object that the server has already."""
         found: dict[LfsPointer, Mapping[str, LfsAction]] = {}
         for begin in range(0, len(wanted), _MAX_BATCH):

@@ -17,16 +17,16 @@ from sandherd.contracts.events import ArtifactRef
 from sandherd.contracts.repositories import Repository, Submodule
 from sandherd.telemetry import logs
 from spawner.repositories.branch_artifacts import ArtifactMissingError, BranchArtifacts
-from spawner.repositories.mirror_gc import collect_garbage
+from spawner.repositories.branch_record import BranchRecord, ReceivedCommits, repository_key
 from spawner.repositories.git import DEFAULT_LIMITS, GitError, GitFault, GitLimits
-from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.lfs import LfsObjects, has_objects, remove_unused, restore_objects, take_objects
 from spawner.repositories.lfs_pointers import LfsPointer
 from spawner.repositories.mirror import NO_COMMIT, Accept, Mirror
+from spawner.repositories.mirror_gc import collect_garbage
 from spawner.repositories.mirror_limits import UNLIMITED, MirrorLimits, collection_is_due
-from spawner.repositories.mirror_seed import mirrors_beside, seed
 from spawner.repositories.mirror_paths import SCRATCH, folder_bytes, mirror_path, mirrors_of, scratch_folder
-from spawner.repositories.branch_record import BranchRecord, ReceivedCommits, repository_key
+from spawner.repositories.mirror_seed import mirrors_beside, seed
+from spawner.repositories.repository_hosts import RepositoryHosts
 from spawner.repositories.submodules import SubmoduleFetcher
 
 _MIB: Final = 1024 * 1024

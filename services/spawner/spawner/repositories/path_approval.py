@@ -6,8 +6,8 @@ from typing import Final
 
 from sandherd.contracts.events.branch import MAX_PATHS
 from spawner.repositories.branch_diff import Lines, changed_lines, paths_to_approve, shown_path
-from spawner.repositories.mirror import Mirror
 from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.mirror import Mirror
 
 _MAX_BRANCHES: Final = 1000
 """Maximum branches whose paths are in memory."""

@@ -4,13 +4,13 @@ from functools import partial
 
 from spawner.live_state import LiveState
 from spawner.repositories import branch_transitions
-from spawner.repositories.path_approval import PathApproval
 from spawner.repositories.branch_names import collides, distinguished
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.branch_transitions import DONE, Decide, outcome_of
 from spawner.repositories.git import GitError, GitFault
 from spawner.repositories.mirror import Mirror
 from spawner.repositories.mirrors import Mirrors
-from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.path_approval import PathApproval
 
 
 class PushStep:

@@ -10,13 +10,13 @@ from sandherd.bus.lease import Lease, LeaseLostError
 from sandherd.contracts.states import BranchState
 from sandherd.telemetry import logs
 from spawner.live_state import LiveState
-from spawner.repositories.mirror_gc import collect_garbage, delete_ended, has_changed
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.git import GitError
 from spawner.repositories.lfs import remove_unused
+from spawner.repositories.mirror_gc import collect_garbage, delete_ended, has_changed
 from spawner.repositories.mirror_limits import FoundMirror, may_be_removed, unneeded
-from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.mirror_paths import mirror_path
-from spawner.repositories.branch_record import BranchRecord
+from spawner.repositories.mirrors import Mirrors
 from spawner.repositories.submodules import remove_refs
 from spawner.sandboxes.reconciler import FOR_NOW
 

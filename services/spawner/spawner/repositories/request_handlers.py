@@ -72,7 +72,9 @@ class BranchRequestHandler:
     async def delete(self, incoming: IncomingRequest[DeleteBranch]) -> BranchView:
         """Have a branch deleted."""
         record, now = await load_branch(self._live, incoming.project, incoming.request.branch), self._live.now()
-        changed = await self._changed(record, lambda held: branch_transitions.delete_requested(held, incoming.request, now))
+        changed = await self._changed(
+            record, lambda held: branch_transitions.delete_requested(held, incoming.request, now)
+        )
         return changed.view()
 
     async def _changed(self, record: BranchRecord, decide: branch_transitions.Decide) -> BranchRecord:

@@ -12,9 +12,9 @@ from sandherd.contracts.events.branch import MAX_OVERLAPS, BranchOverlap
 from sandherd.contracts.states import BranchState
 from sandherd.telemetry import logs
 from spawner.repositories.branch_diff import shown_path
+from spawner.repositories.branch_record import BranchRecord
 from spawner.repositories.git import GitError
 from spawner.repositories.mirror import Mirror
-from spawner.repositories.branch_record import BranchRecord
 
 SECONDS: Final = 60.0
 PAIR_PATHS: Final = 20

@@ -81,14 +81,26 @@ def _plain(group: ThreatGroup, names: str, error: int = errno.EPERM) -> tuple[Sy
 RULES: Final[tuple[SyscallRule, ...]] = (
     *_plain(ThreatGroup.MOUNTS, "mount umount2 pivot_root chroot move_mount open_tree open_tree_attr fsopen fsconfig"),
     *_plain(ThreatGroup.MOUNTS, "fsmount fspick mount_setattr setns"),
-    SyscallRule("unshare", ThreatGroup.MOUNTS, (ArgumentCondition(0, (0,), _NAMESPACES, negated=True),), when="with a namespace flag"),
-    SyscallRule("clone", ThreatGroup.MOUNTS, (ArgumentCondition(0, (0,), _CLONE_NAMESPACES, negated=True),), when="with a namespace flag"),
+    SyscallRule(
+        "unshare",
+        ThreatGroup.MOUNTS,
+        (ArgumentCondition(0, (0,), _NAMESPACES, negated=True),),
+        when="with a namespace flag",
+    ),
+    SyscallRule(
+        "clone",
+        ThreatGroup.MOUNTS,
+        (ArgumentCondition(0, (0,), _CLONE_NAMESPACES, negated=True),),
+        when="with a namespace flag",
+    ),
     # Its flags are in memory, which a filter can't read; C libraries fall back to `clone`.
     *_plain(ThreatGroup.ABI, "clone3", errno.ENOSYS),
     *_plain(ThreatGroup.KEYS, "keyctl add_key request_key"),
     *_plain(ThreatGroup.KERNEL, "bpf kexec_load kexec_file_load init_module finit_module delete_module create_module"),
     *_plain(ThreatGroup.TRACING, "perf_event_open userfaultfd lookup_dcookie"),
-    *_plain(ThreatGroup.HOST, "iopl ioperm swapon swapoff reboot quotactl quotactl_fd acct syslog vhangup settimeofday"),
+    *_plain(
+        ThreatGroup.HOST, "iopl ioperm swapon swapoff reboot quotactl quotactl_fd acct syslog vhangup settimeofday"
+    ),
     *_plain(ThreatGroup.HOST, "clock_settime clock_adjtime adjtimex sethostname setdomainname"),
     *_plain(ThreatGroup.FILES, "open_by_handle_at fanotify_init"),
     SyscallRule(
@@ -126,16 +138,29 @@ RULES: Final[tuple[SyscallRule, ...]] = (
         when="SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF",
     ),
     *(
-        SyscallRule(name, ThreatGroup.OTHERS, (ArgumentCondition(0, _OTHER, negated=True),), when="with a pid other than 0")
+        SyscallRule(
+            name, ThreatGroup.OTHERS, (ArgumentCondition(0, _OTHER, negated=True),), when="with a pid other than 0"
+        )
         for name in ("prlimit64", "sched_setscheduler", "sched_setparam", "sched_setattr")
     ),
     *(
-        SyscallRule(name, ThreatGroup.OTHERS, (ArgumentCondition(1, _OTHER, negated=True),), when="with a pid other than 0")
+        SyscallRule(
+            name, ThreatGroup.OTHERS, (ArgumentCondition(1, _OTHER, negated=True),), when="with a pid other than 0"
+        )
         for name in ("setpriority", "ioprio_set")
     ),
-    SyscallRule("setpriority", ThreatGroup.OTHERS, (ArgumentCondition(0, (_PRIO_USER,)),), when="of all processes of a user"),
-    SyscallRule("ioprio_set", ThreatGroup.OTHERS, (ArgumentCondition(0, (_IOPRIO_WHO_USER,)),), when="of all processes of a user"),
-    SyscallRule("ioctl", ThreatGroup.TERMINALS, (ArgumentCondition(1, (_TIOCSTI, _TIOCLINUX)),), when="TIOCSTI, TIOCLINUX"),
+    SyscallRule(
+        "setpriority", ThreatGroup.OTHERS, (ArgumentCondition(0, (_PRIO_USER,)),), when="of all processes of a user"
+    ),
+    SyscallRule(
+        "ioprio_set",
+        ThreatGroup.OTHERS,
+        (ArgumentCondition(0, (_IOPRIO_WHO_USER,)),),
+        when="of all processes of a user",
+    ),
+    SyscallRule(
+        "ioctl", ThreatGroup.TERMINALS, (ArgumentCondition(1, (_TIOCSTI, _TIOCLINUX)),), when="TIOCSTI, TIOCLINUX"
+    ),
     # `fs.aio-max-nr` is one limit for the whole host, and one process can exhaust it.
     *_plain(ThreatGroup.HOST, "io_setup", errno.ENOSYS),
     *_plain(ThreatGroup.ABI, "io_uring_setup io_uring_enter io_uring_register", errno.ENOSYS),

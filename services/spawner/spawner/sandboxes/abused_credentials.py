@@ -36,7 +36,9 @@ class AbusedCredentials:
         if self._revoker is None:
             _log.error("users' credentials can not be revoked: run `sandherd identity init` again")
 
-    async def enforce(self, abuses: Iterable[CredentialAbuse], connections: Iterable[BrokerConnection], now: datetime) -> None:
+    async def enforce(
+        self, abuses: Iterable[CredentialAbuse], connections: Iterable[BrokerConnection], now: datetime
+    ) -> None:
         """Revoke these credentials, and again those with an open connection although they are revoked.
 
         That happens after a token of the account was pushed that has no list, by `sandherd identity push`. Raises
@@ -75,7 +77,9 @@ class AbusedCredentials:
 
 def _connected(connections: Iterable[BrokerConnection], listed: Collection[str]) -> set[ConnectionUser]:
     return {
-        row.user for row in connections if row.open and row.user.principal in USER_PRINCIPALS and row.user.public_key in listed
+        row.user
+        for row in connections
+        if row.open and row.user.principal in USER_PRINCIPALS and row.user.public_key in listed
     }
 
 

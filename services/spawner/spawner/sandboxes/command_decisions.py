@@ -11,8 +11,8 @@ from sandherd.contracts.events.sandbox import SandboxExtended, SandboxRequested
 from sandherd.contracts.names import JOINER_SUFFIX, SANDBOX_PREFIX, UnsafeNameError, safe_sandbox
 from sandherd.contracts.states import SANDBOX_ENDING, SandboxState
 from sandherd.telemetry.traceparents import request_span
-from spawner.sandboxes.sandbox_transitions import joiner_end, stopping
 from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.sandboxes.sandbox_transitions import joiner_end, stopping
 from spawner.spec_resolution import Refusal, ResolvedSpec, SpawnPolicy, expiry
 from spawner.tasks.task_secrets import sandbox_without_secrets
 

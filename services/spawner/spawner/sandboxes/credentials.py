@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from sandherd.contracts.errors import Code, ContractError
 from sandherd.contracts.failures import ErrorType
-from sandherd.contracts.requests import GetCredential, CredentialGrant
+from sandherd.contracts.requests import CredentialGrant, GetCredential
 from sandherd.contracts.states import SANDBOX_ENDING
 from sandherd.service.service import IncomingRequest
 from sandherd.telemetry import logs
@@ -66,7 +66,11 @@ class Credentials:
             refusals[:] = [_refused(sandbox, why)] if why else []
             if not why and sandbox_transitions.has_keys_enough(record, noted.public_key, now):
                 refusals.append(_too_many(sandbox))
-            return record if refusals else sandbox_transitions.granted(sandbox_transitions.fenced(record, revision), noted, now)
+            return (
+                record
+                if refusals
+                else sandbox_transitions.granted(sandbox_transitions.fenced(record, revision), noted, now)
+            )
 
         held = await self._live.sandboxes.change(f"{project}.{sandbox}", decide)
         if held is None or refusals:
@@ -122,7 +126,10 @@ def _refused(sandbox: str, why: str) -> ContractError:
 def _too_many(sandbox: str) -> ContractError:
     if times := _refusals.add(sandbox, time.monotonic()):
         _log.warning(
-            "sandbox requests credentials for too many keys", sandbox=sandbox, most=sandbox_transitions.MAX_KEYS, times=times
+            "sandbox requests credentials for too many keys",
+            sandbox=sandbox,
+            most=sandbox_transitions.MAX_KEYS,
+            times=times,
         )
     return ContractError(
         Code.UNAVAILABLE,

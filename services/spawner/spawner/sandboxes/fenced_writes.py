@@ -83,7 +83,9 @@ class FencedWriter:
                 raise LeaseLostError(f"{record.sandbox} is now reconciled by another replica")
             changed = decide(record)
             return (
-                changed if changed is record else sandbox_transitions.with_reconciler_fence(changed, revision, self.lease.fence)
+                changed
+                if changed is record
+                else sandbox_transitions.with_reconciler_fence(changed, revision, self.lease.fence)
             )
 
         return decide_stamped

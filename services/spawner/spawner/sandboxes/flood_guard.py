@@ -30,7 +30,15 @@ from spawner.sandboxes.abused_credentials import AbusedCredentials
 from spawner.sandboxes.command_backlog import CommandBacklog
 from spawner.sandboxes.credentials import Revoke
 from spawner.sandboxes.fenced_writes import LeaseState
-from spawner.sandboxes.flood_limits import CHECK_SECONDS, USER_PRINCIPALS, CutOff, ExceededLimit, FloodLimits, FloodMeter, FloodResult
+from spawner.sandboxes.flood_limits import (
+    CHECK_SECONDS,
+    USER_PRINCIPALS,
+    CutOff,
+    ExceededLimit,
+    FloodLimits,
+    FloodMeter,
+    FloodResult,
+)
 from spawner.sandboxes.reconciler import FOR_NOW, SandboxReconciler
 from spawner.sandboxes.sandbox_record import SandboxRecord
 
@@ -150,7 +158,10 @@ class FloodGuard:
         for key, known in self._live.sandbox_index.items():
             if key not in self._cut and self._is_marked(known) and known.view.state not in SANDBOX_ENDED:
                 yield CutOff(
-                    (known.view.project, known.view.sandbox), ExceededLimit.REPORTED, (), "the sandbox flooded the stream"
+                    (known.view.project, known.view.sandbox),
+                    ExceededLimit.REPORTED,
+                    (),
+                    "the sandbox flooded the stream",
                 )
 
     async def cut_off(self, found: CutOff) -> None:

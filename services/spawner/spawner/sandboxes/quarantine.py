@@ -9,8 +9,8 @@ from spawner.live_state import LiveState
 from spawner.runtimes.contract import Runtime, RuntimeFailedError
 from spawner.sandboxes import sandbox_transitions
 from spawner.sandboxes.reconciler import SandboxReconciler
-from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.sandboxes.runtime_calls import call_with_timeout
+from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.sandboxes.sweep import units
 
 AGAIN: Final = timedelta(minutes=10)

@@ -10,12 +10,12 @@ from spawner.records.store import StoredRecord
 from spawner.runtimes.contract import RuntimeFailedError
 from spawner.sandboxes import sandbox_transitions
 from spawner.sandboxes.credentials import Mint
-from spawner.sandboxes.lifecycle_facts import LifecycleFacts, LifecycleTimeouts
 from spawner.sandboxes.fenced_writes import FencedWriter
+from spawner.sandboxes.lifecycle_facts import LifecycleFacts, LifecycleTimeouts
 from spawner.sandboxes.pinned_secrets import with_pinned_secrets
+from spawner.sandboxes.runtime_calls import RuntimeCaller
 from spawner.sandboxes.sandbox_plans import SandboxPlans
 from spawner.sandboxes.sandbox_record import SandboxRecord
-from spawner.sandboxes.runtime_calls import RuntimeCaller
 from spawner.tasks.task_record import TaskRecord
 
 _AGAIN: Final = timedelta(seconds=1)

@@ -13,14 +13,14 @@ from sandherd.contracts.specs import SandboxSpec, TaskSpec
 from sandherd.settings import Settings
 from sandherd.telemetry import traceparents
 from spawner.records.store import StoredRecord
-from spawner.repositories.mirror_paths import mirror_path, mirrors_folder
 from spawner.repositories.branch_record import repository_key
+from spawner.repositories.mirror_paths import mirror_path, mirrors_folder
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault, SandboxPlan
 from spawner.sandboxes import telemetry_environment
 from spawner.sandboxes.credentials import Mint
-from spawner.sandboxes.sandbox_transitions import JOINER_MARGIN, joiner_end
 from spawner.sandboxes.git_proxy_access import GitProxyAccess, repository_url
 from spawner.sandboxes.sandbox_record import SandboxRecord
+from spawner.sandboxes.sandbox_transitions import JOINER_MARGIN, joiner_end
 from spawner.tasks.task_record import TaskRecord
 
 _MIB: Final = 1024 * 1024

@@ -13,8 +13,8 @@ from spawner.records.store import StoredRecord
 from spawner.runtimes.contract import ObservedSandbox, Runtime
 from spawner.sandboxes import lifecycle
 from spawner.sandboxes.credentials import Mint, Revoke
-from spawner.sandboxes.lifecycle_facts import LifecycleFacts, LifecycleTimeouts
 from spawner.sandboxes.fenced_writes import FencedWriter, LeaseState
+from spawner.sandboxes.lifecycle_facts import LifecycleFacts, LifecycleTimeouts
 from spawner.sandboxes.lifecycle_steps import (
     BeginStop,
     Clear,
@@ -29,11 +29,11 @@ from spawner.sandboxes.lifecycle_steps import (
     Step,
     Stop,
 )
+from spawner.sandboxes.runtime_actions import RuntimeActions
+from spawner.sandboxes.runtime_calls import RuntimeCaller
 from spawner.sandboxes.sandbox_plans import SandboxPlans
 from spawner.sandboxes.sandbox_record import SandboxRecord
 from spawner.sandboxes.transition_writer import TransitionWriter
-from spawner.sandboxes.runtime_actions import RuntimeActions
-from spawner.sandboxes.runtime_calls import RuntimeCaller
 from spawner.tasks.task_record import TaskRecord
 
 _LIVES: Final = frozenset({SandboxState.SPAWNING, SandboxState.RUNNING, SandboxState.PAUSED})

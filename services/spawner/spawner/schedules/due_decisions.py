@@ -9,7 +9,7 @@ from typing import Final
 from sandherd.contracts.requests import ScheduleRun
 from sandherd.contracts.schedules import RunOutcome, ScheduleSpec
 from spawner.schedules.due_times import due_times
-from spawner.schedules.schedule_record import ScheduleRecord, ScheduledStart
+from spawner.schedules.schedule_record import ScheduledStart, ScheduleRecord
 
 MAX_STARTS: Final = 100
 """Maximum of due times that start a task each after an outage (`allow`)."""
@@ -108,7 +108,9 @@ def decided(record: ScheduleRecord, decision: DueDecision, now: datetime) -> Sch
 
 def due_start(record: ScheduleRecord, due: datetime, now: datetime, *, cancel: bool) -> ScheduledStart:
     """The start of a due time. The task's name is derived from both, so a due time has one task."""
-    return ScheduledStart(task=f"{record.schedule}-{due.astimezone(UTC):%Y%m%dt%H%Mz}", due_at=due, at=now, cancel=cancel)
+    return ScheduledStart(
+        task=f"{record.schedule}-{due.astimezone(UTC):%Y%m%dt%H%Mz}", due_at=due, at=now, cancel=cancel
+    )
 
 
 def triggered_start(record: ScheduleRecord, now: datetime) -> ScheduledStart:

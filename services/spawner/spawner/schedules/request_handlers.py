@@ -25,8 +25,8 @@ from spawner.records.availability import available, unknown
 from spawner.records.base_record import StoreUnavailableError
 from spawner.records.store import StoredRecord
 from spawner.schedules import due_decisions
-from spawner.schedules.schedule_record import ScheduleRecord
 from spawner.schedules.refusals import schedule_refusal
+from spawner.schedules.schedule_record import ScheduleRecord
 from spawner.schedules.views import next_times, running_by_schedule, schedule_view
 from spawner.spec_resolution import Refusal, SpawnPolicy
 from spawner.tasks.resolved_task import terms_of

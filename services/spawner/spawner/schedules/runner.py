@@ -20,7 +20,7 @@ from spawner.records.store import StoredRecord
 from spawner.sandboxes.reconciler import FOR_NOW
 from spawner.schedules import due_decisions
 from spawner.schedules.due_times import due_times
-from spawner.schedules.schedule_record import ScheduleRecord, ScheduledStart
+from spawner.schedules.schedule_record import ScheduledStart, ScheduleRecord
 from spawner.spec_resolution import Refusal
 from spawner.tasks import task_transitions as of_task
 from spawner.tasks.task_record import TaskFacts
@@ -100,7 +100,9 @@ class ScheduleRunner:
             self._lease.check()
             await self._write(held, decision, now)
 
-    async def _write(self, held: StoredRecord[ScheduleRecord], decision: due_decisions.DueDecision, now: datetime) -> None:
+    async def _write(
+        self, held: StoredRecord[ScheduleRecord], decision: due_decisions.DueDecision, now: datetime
+    ) -> None:
         """Write a decision, if the record is unchanged."""
         if await self._live.schedules.replace(held, due_decisions.decided(held.record, decision, now)) is not None:
             for run in decision.passed:
@@ -122,7 +124,9 @@ class ScheduleRunner:
         if start.cancel:
             await self._cancel_others(record, start, now)
         refused = await self._submit(submission(self._ids, record, start), start.at)
-        return due_decisions.run_of(start, "refused" if refused else "started", now, refused.reason if refused else None)
+        return due_decisions.run_of(
+            start, "refused" if refused else "started", now, refused.reason if refused else None
+        )
 
     async def _cancel_others(self, record: ScheduleRecord, start: ScheduledStart, now: datetime) -> None:
         command = CancelTask(task=start.task, reason=f"{start.task} is due", cancelled_by=f"schedule {record.schedule}")

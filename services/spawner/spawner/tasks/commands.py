@@ -26,10 +26,10 @@ from spawner.sealed_commands import retry_values
 from spawner.spec_resolution import Refusal, SpawnPolicy
 from spawner.tasks import task_transitions as of_task
 from spawner.tasks.dependencies import PendingDependencies, absent, circle
-from spawner.tasks.task_inputs import input_refusal, load_dependencies
-from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.resolved_task import NO_DEFAULTS, ResolvedTask, own_upload, terms_of, uploaded, work_refusal
 from spawner.tasks.resume_rules import resume_refusal
+from spawner.tasks.task_inputs import input_refusal, load_dependencies
+from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.task_retry import retry_refusal, retry_requested
 
 

@@ -15,8 +15,8 @@ from spawner.tasks.alarms import Alarms
 from spawner.tasks.capacity import Capacity, SandboxLimits
 from spawner.tasks.dependency_graph import DependencyGraph
 from spawner.tasks.ready_tasks import ReadyTasks
-from spawner.tasks.task_record import TaskFacts
 from spawner.tasks.scheduling_order import QueuePosition, position_of, score_of
+from spawner.tasks.task_record import TaskFacts
 
 
 @dataclass(slots=True)

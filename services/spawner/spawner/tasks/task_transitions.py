@@ -20,8 +20,8 @@ from sandherd.contracts.events.task import (
 from sandherd.contracts.repositories import Checkout
 from sandherd.contracts.states import TaskState
 from sandherd.telemetry.traceparents import request_span
-from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.resolved_task import PLAIN, ResolvedTask
+from spawner.tasks.task_record import TaskRecord
 from spawner.tasks.task_retry import may_again, retry_scheduled
 from spawner.tasks.time_limits import limit_of, timeout_events
 

@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 from acp import RequestError
 from acp.schema import AllowedOutcome, DeniedOutcome, ReadTextFileResponse, RequestPermissionResponse
 
+from sandherd_drivers.acp.client_files import ClientFiles, RefusedPathError
 from sandherd_drivers.acp.content_blocks import Json
 from sandherd_drivers.acp.outcomes import choose_option
-from sandherd_drivers.acp.tool_calls import EventLine, ToolCall
 from sandherd_drivers.acp.session_updates import SessionUpdates
-from sandherd_drivers.acp.client_files import ClientFiles, RefusedPathError
+from sandherd_drivers.acp.tool_calls import EventLine, ToolCall
 from sandherd_drivers.wire import Decision, Wire
 
 _Result = TypeVar("_Result")

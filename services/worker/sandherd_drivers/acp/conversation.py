@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from sandherd_drivers.acp.client import WorkClient
+from sandherd_drivers.acp.client_files import ClientFiles
 from sandherd_drivers.acp.outcomes import AcpOutcome, as_start_failure, outcome_of_exit
 from sandherd_drivers.acp.program import AgentProgram
 from sandherd_drivers.acp.receipts import PromptReceipts
 from sandherd_drivers.acp.session import AcpSession, SessionInfo, UnansweredError
-from sandherd_drivers.acp.turns import PromptTurns
 from sandherd_drivers.acp.session_updates import SessionUpdates
-from sandherd_drivers.acp.client_files import ClientFiles
+from sandherd_drivers.acp.turns import PromptTurns
 from sandherd_drivers.approval_policy import needs_approval
 from sandherd_drivers.commands import Command
 from sandherd_drivers.wire import Begin, Interrupt, Message, Stop, Wire

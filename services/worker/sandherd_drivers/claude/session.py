@@ -20,8 +20,8 @@ from claude_agent_sdk import (
     ProcessError,
 )
 
-from sandherd_drivers.claude.message_deadlines import MessageDeadlines
 from sandherd_drivers.claude.event_mapper import EventLine
+from sandherd_drivers.claude.message_deadlines import MessageDeadlines
 from sandherd_drivers.claude.options import options
 from sandherd_drivers.claude.outcomes import exit_signal
 from sandherd_drivers.claude.permissions import ToolPermissions

@@ -16,7 +16,7 @@ from sandherd_worker.access.command_launch import CommandLaunch, LaunchedCommand
 from sandherd_worker.access.command_log import CommandLog, Stream
 from sandherd_worker.access.command_terminal import CommandTerminal
 from sandherd_worker.emitter import now
-from sandherd_worker.harnesses.terminal_output import OutputAllowance, TerminalOutput, OutputRate
+from sandherd_worker.harnesses.terminal_output import OutputAllowance, OutputRate, TerminalOutput
 from sandherd_worker.processes import ProcessOwnership, Reaper
 from sandherd_worker.redaction import Redactor
 
@@ -162,7 +162,9 @@ class UserCommand:
             self.log.add(stream, text.encode("utf-8", "surrogateescape"))
             self._notify()
 
-        return TerminalOutput(redactor, store, OutputRate(_RATE, _RATE), together=0.0, allowance=OutputAllowance.unbounded())
+        return TerminalOutput(
+            redactor, store, OutputRate(_RATE, _RATE), together=0.0, allowance=OutputAllowance.unbounded()
+        )
 
     async def _watch_the_clock(self) -> None:
         await asyncio.sleep(self.request.timeout_seconds)

@@ -51,7 +51,9 @@ class Downloads:
         finally:
             os.close(descriptor)
 
-    async def _read_file(self, request: WorkerDownload, file: IO[bytes], mode: int, progress: TransferProgress) -> FileRead:
+    async def _read_file(
+        self, request: WorkerDownload, file: IO[bytes], mode: int, progress: TransferProgress
+    ) -> FileRead:
         info = os.fstat(file.fileno())
         if not stat.S_ISREG(info.st_mode):
             raise refused(request.path, "is neither a file nor a folder")
@@ -62,7 +64,9 @@ class Downloads:
             file, FileRead(path=request.path, kind="file", size=info.st_size, mode=mode), progress
         )
 
-    async def _read_folder(self, request: WorkerDownload, folder: int, mode: int, progress: TransferProgress) -> FileRead:
+    async def _read_folder(
+        self, request: WorkerDownload, folder: int, mode: int, progress: TransferProgress
+    ) -> FileRead:
         progress.kind = "folder"
         with tempfile.TemporaryFile(dir=self._parts.who.state_dir) as file:
             await asyncio.to_thread(_pack, request, folder, file)

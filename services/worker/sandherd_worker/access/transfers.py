@@ -79,7 +79,9 @@ class Transfers:
             raise ContractError(Code.CONFLICT, f"{request.transfer} is another transfer", field="transfer")
         return found
 
-    def _start(self, name: str, fields: dict[str, Any], work: Callable[[TransferProgress], Awaitable[BaseModel]]) -> _Transfer:
+    def _start(
+        self, name: str, fields: dict[str, Any], work: Callable[[TransferProgress], Awaitable[BaseModel]]
+    ) -> _Transfer:
         self._evict()
         if sum(transfer.ended_at is None for transfer in self._known.values()) >= MAX_CONCURRENT:
             raise ContractError(

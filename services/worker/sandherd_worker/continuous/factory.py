@@ -11,7 +11,7 @@ from sandherd_worker.assignment import Assignment
 from sandherd_worker.continuous.iteration_events import IterationEvents
 from sandherd_worker.continuous.iterations import IterationLoop
 from sandherd_worker.continuous.prompts import first_prompt, next_prompt
-from sandherd_worker.continuous.runs import IterationTurns, IterationRuns
+from sandherd_worker.continuous.runs import IterationRuns, IterationTurns
 from sandherd_worker.continuous.validation import ValidationContext, Validator
 from sandherd_worker.emitter import now
 from sandherd_worker.harness_factory import Turned, environment, make_once
@@ -35,7 +35,9 @@ def make_rounds(spec: TaskSpec, terms: Continuous, parts: WorkerResources, sink:
     def make(iteration: int, feedback: str) -> Harness:
         return make_once(for_iteration(spec, terms, iteration, feedback), parts, iteration_events, on_turn)
 
-    runs = IterationRuns(make, lambda feedback: _message(parts.who, next_prompt(terms, feedback)), iteration_events, turns)
+    runs = IterationRuns(
+        make, lambda feedback: _message(parts.who, next_prompt(terms, feedback)), iteration_events, turns
+    )
     rounds = IterationLoop(
         terms,
         runs,

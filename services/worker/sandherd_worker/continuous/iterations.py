@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
 from sandherd.contracts.continuous import Continuous, StopReason
-from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.events import iteration as events
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd_worker.continuous import prompts
 from sandherd_worker.continuous.iteration_events import IterationEvents
 from sandherd_worker.continuous.iteration_rules import (
@@ -18,8 +18,8 @@ from sandherd_worker.continuous.iteration_rules import (
     IterationFailed,
     IterationInterrupted,
     IterationResult,
-    Next,
     IterationState,
+    Next,
     StopIterations,
     WorkValidated,
     after,

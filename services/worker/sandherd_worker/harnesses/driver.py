@@ -13,19 +13,19 @@ from signal import SIGKILL, SIGTERM
 from typing import Any, Final
 
 from sandherd.concurrency import SHORT_CLEANUP_SECONDS, cancel_and_wait
-from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.events import EventData
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.process_signals import end
 from sandherd_worker.harnesses import driver_lines as lines
 from sandherd_worker.harnesses.approvals import ApprovalGate
 from sandherd_worker.harnesses.base import AgentEnd, MessageRefusedError, UsageTotals
 from sandherd_worker.harnesses.conclusion import Conclusion
-from sandherd_worker.harnesses.driver_task import HarnessContext, DriverTask, as_line, outcome, to_agent
+from sandherd_worker.harnesses.driver_task import DriverTask, HarnessContext, as_line, outcome, to_agent
 from sandherd_worker.harnesses.event_lines import EventLines
 from sandherd_worker.harnesses.exit_reasons import MemoryKills, broke_off, end_of_exit, not_started
-from sandherd_worker.harnesses.terminal_output import TerminalOutput
 from sandherd_worker.harnesses.program import Program, RunningProgram, launch
 from sandherd_worker.harnesses.receipts import Receipts
+from sandherd_worker.harnesses.terminal_output import TerminalOutput
 
 _LEFTOVER_GRACE: Final = 0.5
 """How long processes that the driver started may outlive it, in seconds."""

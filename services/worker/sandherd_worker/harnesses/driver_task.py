@@ -8,9 +8,9 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Any, Final, cast, get_args
 
-from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd.contracts.events.agent import TurnOrigin
 from sandherd.contracts.harnesses import Approvals
+from sandherd.contracts.inbox_messages import InboxMessage
 from sandherd_worker.harnesses.base import AgentEnd, EventSink, FailureType
 from sandherd_worker.harnesses.driver_lines import ResultLine
 from sandherd_worker.harnesses.exit_reasons import for_memory

@@ -12,7 +12,7 @@ from sandherd.contracts.specs import TaskSpec
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.repository.checkout import MARK
 from sandherd_worker.repository.commit_identity import identity_of
-from sandherd_worker.repository.git import GitProcesses, GitError, NoGitError, OutputTooLargeError, GitRepository
+from sandherd_worker.repository.git import GitError, GitProcesses, GitRepository, NoGitError, OutputTooLargeError
 from sandherd_worker.repository.lfs import NewObjects
 from sandherd_worker.repository.submodules import unsaved_submodules
 from sandherd_worker.repository.uncommitted_changes import (

@@ -19,7 +19,7 @@ from sandherd.contracts.repositories import Repository as TaskRepository
 from sandherd_worker.access.artifact_client import ArtifactClient
 from sandherd_worker.repository import lfs
 from sandherd_worker.repository.commit_identity import HOOK, PARTIAL, CommitIdentity, settings_of
-from sandherd_worker.repository.git import GitProcesses, GitError, NoGitError, GitRepository
+from sandherd_worker.repository.git import GitError, GitProcesses, GitRepository, NoGitError
 from sandherd_worker.repository.object_copy import StoppedError, copy_objects
 from sandherd_worker.repository.submodules import SubmoduleCheckout
 from sandherd_worker.worker_resources import WorkerResources
@@ -75,7 +75,14 @@ async def check_out(
 
 
 class _Run:
-    def __init__(self, wanted: TaskRepository, checkout: Checkout, identity: CommitIdentity, parts: WorkerResources, git: GitProcesses) -> None:
+    def __init__(
+        self,
+        wanted: TaskRepository,
+        checkout: Checkout,
+        identity: CommitIdentity,
+        parts: WorkerResources,
+        git: GitProcesses,
+    ) -> None:
         self._wanted, self._checkout, self._identity, self._git = wanted, checkout, identity, git
         self._parts, self._who = parts, parts.who
         self._folder = parts.who.work_dir / ".git"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from sandherd_worker.repository.commit_identity import CommitIdentity, quoted
-from sandherd_worker.repository.git import GitProcesses, GitError, GitRepository
+from sandherd_worker.repository.git import GitError, GitProcesses, GitRepository
 
 REF: Final = "refs/sandherd/lfs"
 _MAX_POINTER: Final = 1024
@@ -108,7 +108,9 @@ class NewObjects:
             for blob, oid in sorted(entries, key=lambda one: one[1])
         )
         tree = (await self._run("mktree", stdin=lines)).decode().strip()
-        own = GitRepository(git_dir=self._own.git_dir, work_tree=self._own.work_tree, variables=self._identity.variables)
+        own = GitRepository(
+            git_dir=self._own.git_dir, work_tree=self._own.work_tree, variables=self._identity.variables
+        )
         made = (await self._git.run(own, "commit-tree", "-m", "Objects of Git LFS", tree)).decode().strip()
         await self._run("update-ref", REF, made)
         return REF

@@ -12,7 +12,7 @@ from typing import Final
 
 from sandherd.contracts.repositories import Submodule
 from sandherd_worker.repository.commit_identity import quoted
-from sandherd_worker.repository.git import GitProcesses, GitError, GitRepository
+from sandherd_worker.repository.git import GitError, GitProcesses, GitRepository
 
 _SHA256: Final = 64
 _REFS: Final = "refs/sandherd/submodules/"

@@ -16,7 +16,7 @@ from sandherd.archives.ignore import content
 from sandherd.contracts.repositories import Checkout
 from sandherd.forge_markup import escape_forge_markup
 from sandherd_worker.repository.commit_identity import CommitIdentity
-from sandherd_worker.repository.git import GitProcesses, GitError, GitRepository
+from sandherd_worker.repository.git import GitError, GitProcesses, GitRepository
 from sandherd_worker.storable_text import valid_text
 
 _SUMMARY: Final = 72

@@ -13,12 +13,12 @@ import spawner.main
 from sandherd.bus.connection import Bus
 from sandherd.bus.identity.revocation import Revoker
 from sandherd.bus.lease import Lease, LeaseLostError
-from sandherd.contracts.requests import GetCredential, CredentialGrant, Profile, Prune
+from sandherd.contracts.requests import CredentialGrant, GetCredential, Profile, Prune
 from sandherd.service.service import IncomingRequest, Service
 from sandherd.settings import Settings
 from spawner.parts import SpawnerOptions
-from spawner.pool.pool_decisions import kinds
 from spawner.pool.filler import Filler
+from spawner.pool.pool_decisions import kinds
 from spawner.records.base_record import StoreUnavailableError
 from spawner.runtimes.contract import Runtime
 from spawner.sandboxes.gauges import SpawnerGauges

@@ -177,7 +177,9 @@ class Journal:
         for record in records:
             self._require(not record.outbox, f"{record.key} has unpublished events")
             received = len(self.published.get(record.source, {}))
-            self._require(received == record.sequence, f"{record.key} has published {record.sequence}, received: {received}")
+            self._require(
+                received == record.sequence, f"{record.key} has published {record.sequence}, received: {received}"
+            )
         self.check()
 
     def types(self, source: str) -> list[str]:

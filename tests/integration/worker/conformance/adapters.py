@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 import psutil
 
 from tests.drivers.toolchains import TOOLCHAINS, interpreter
-from tests.integration.worker.conformance.acts import Act, Edit, Receive, Recall, Run, Say
+from tests.integration.worker.conformance.acts import Act, Edit, Recall, Receive, Run, Say
 from tests.models import anthropic_answers as claudes
 from tests.models import openai_answers as gpts
 from tests.models.anthropic import anthropic_model

@@ -7,7 +7,7 @@ import pytest
 
 from sandherd.bus.connection import Bus
 from sandherd_worker.worker_exit import ExitCode
-from tests.integration.worker.conformance.acts import Receive, Recall, Run, Say
+from tests.integration.worker.conformance.acts import Recall, Receive, Run, Say
 from tests.integration.worker.conformance.adapters import Adapter
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]

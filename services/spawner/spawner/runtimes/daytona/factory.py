@@ -7,9 +7,9 @@ from sandherd.telemetry import logs
 from spawner.runtimes.boxes.provider import ProviderError, ProviderFault
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
-from spawner.runtimes.daytona.provider import DaytonaProvider
 from spawner.runtimes.daytona.creation import has_snapshot
 from spawner.runtimes.daytona.faults import DaytonaFaults
+from spawner.runtimes.daytona.provider import DaytonaProvider
 from spawner.runtimes.daytona.sandboxes import MARK, DaytonaOptions
 
 _log = logs.get("runtime.daytona")

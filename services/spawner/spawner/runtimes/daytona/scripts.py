@@ -179,7 +179,9 @@ def life(text: str) -> ProgramLife:
             code, killed, *_ = [*fields, "", ""]
             return ProgramLife(runs, ProgramEnd(_number(code), out_of_memory=killed == "1", reason=last.strip()[:500]))
         case ["lost", killed]:
-            return ProgramLife(runs, ProgramEnd(None, out_of_memory=killed == "1", reason="it ended without an exit status"))
+            return ProgramLife(
+                runs, ProgramEnd(None, out_of_memory=killed == "1", reason="it ended without an exit status")
+            )
     return ProgramLife(runs)
 
 

@@ -12,8 +12,8 @@ from spawner.runtimes.boxes.provider import ProviderError
 from spawner.runtimes.boxes.runtime import BoxRuntime
 from spawner.runtimes.contract import RuntimeFailedError, RuntimeFault
 from spawner.runtimes.docker.containers import ContainerOptions
-from spawner.runtimes.docker.provider import DockerProvider
 from spawner.runtimes.docker.faults import faults
+from spawner.runtimes.docker.provider import DockerProvider
 from spawner.runtimes.docker.shared_folders import is_shared
 
 _CALL = aiohttp.ClientTimeout(total=60, connect=5)

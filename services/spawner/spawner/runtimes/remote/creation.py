@@ -61,7 +61,9 @@ def start_request(spec: BoxSpec, session: str, kind: RemoteRuntimeOptions) -> di
     }
 
 
-async def wait_ready(api: RuntimeApi, http: HttpSession, session: str, kind: RemoteRuntimeOptions) -> RemoteRuntimeState:
+async def wait_ready(
+    api: RuntimeApi, http: HttpSession, session: str, kind: RemoteRuntimeOptions
+) -> RemoteRuntimeState:
     """Wait until the runtime's agent server responds. One that fails or times out is stopped, to leave nothing."""
     seen, polled = "it does not exist", 0
     try:
