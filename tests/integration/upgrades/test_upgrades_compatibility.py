@@ -33,7 +33,7 @@ def todays(folder: str) -> dict[str, Any]:
 
 
 async def verdicts(python: Path, *documents: Document) -> dict[tuple[str, str], str | None]:
-    found = await program(python, "reading.py", documents=documents)
+    found = await program(python, "reading.py", stdin_events=documents)
     return {(kind, name): verdict for (kind, name, _), verdict in zip(documents, found, strict=True)}
 
 
