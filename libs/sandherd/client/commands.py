@@ -17,7 +17,7 @@ from sandherd.client.events.target import (
     SANDBOX_ENDS,
     SANDBOX_REFUSED,
     SPAWNER_SOURCE,
-    FollowTarget,
+    Target,
     entity_subjects,
 )
 from sandherd.contracts.commands import Command, CreateSandbox, ExtendSandbox, RetryTask, SandboxCommand
@@ -208,7 +208,7 @@ class _Outcome(Generic[ViewT]):
 async def create_and_wait(connection: Connection, command: CreateSandbox, timeout: float) -> SandboxView:
     """Create a sandbox and wait until it runs. Raises `HerdError` if it was refused or could not be created."""
     last: Event | None = None
-    target = FollowTarget(connection.project, command.sandbox, "sandbox")
+    target = Target(connection.project, command.sandbox, "sandbox")
     try:
         async with asyncio.timeout(timeout), EventFollower(connection, target, fresh=True) as events:
             await connection.command(command, command.sandbox)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from sandherd.client.events.protocols import EntityStatus, LiveSubscription
-    from sandherd.client.events.target import FollowTarget
+    from sandherd.client.events.target import Target
     from sandherd.contracts.commands import Command
 
 COMMAND_SECONDS: Final = 10.0
@@ -150,7 +150,7 @@ class Connection:
                 remedy="check that client and services have the same version",
             ) from error
 
-    async def standing(self, target: "FollowTarget") -> "EntityStatus":
+    async def standing(self, target: "Target") -> "EntityStatus":
         """The state of a target. Raises `HerdError`, with `not_found` if it does not exist."""
         return await queries.standing(self.request, target)
 

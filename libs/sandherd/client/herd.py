@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sandherd.client import commands, messages
     from sandherd.client.events.follower import EventFollower
     from sandherd.client.events.gap_filler import Patience
-    from sandherd.client.events.target import Event, FollowTarget
+    from sandherd.client.events.target import Event, Target
     from sandherd.client.messages import MessageOutcome
     from sandherd.client.repositories.local import LocalRepository
     from sandherd.client.repositories.source import RepositorySource
@@ -304,10 +304,10 @@ class Herd(
             if name is not None and not self.connection.creations.of(kind, name):
                 await self.connection.standing(self._target(name, kind))
 
-    def _target(self, name: str, kind: Literal["task", "sandbox"]) -> "FollowTarget":
-        from sandherd.client.events.target import FollowTarget
+    def _target(self, name: str, kind: Literal["task", "sandbox"]) -> "Target":
+        from sandherd.client.events.target import Target
 
-        return FollowTarget(self.project, checked_name(name, kind), kind)
+        return Target(self.project, checked_name(name, kind), kind)
 
 
 def new_task() -> str:

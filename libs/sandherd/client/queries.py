@@ -17,7 +17,7 @@ from sandherd.contracts.requests.live_state import ListLiveSandboxes, ListLiveTa
 
 if TYPE_CHECKING:
     from sandherd.client.events.protocols import EntityStatus
-    from sandherd.client.events.target import FollowTarget
+    from sandherd.client.events.target import Target
 
 ViewT = TypeVar("ViewT", bound=BaseModel)
 Origin = Literal["live", "history"]
@@ -126,7 +126,7 @@ def _merged(view: SandboxView, past: SandboxView | None) -> SandboxView:
     return view.model_copy(update={field: getattr(past, field) for field in _FROM_HISTORY})
 
 
-async def standing(send: SendRequest, target: "FollowTarget") -> "EntityStatus":
+async def standing(send: SendRequest, target: "Target") -> "EntityStatus":
     """The state of a task or a sandbox. Raises `HerdError` (`not_found`)."""
     from sandherd.client.events.protocols import EntityStatus
 

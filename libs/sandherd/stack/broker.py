@@ -233,13 +233,8 @@ class Broker:
 
     @asynccontextmanager
     async def _open(self, credentials: Path, name: str, inbox: str, **options: Any) -> AsyncIterator[Bus]:
-        async with Bus.open(
-            self.url,
-            name=name,
-            identity=ConnectionIdentity.file(credentials),
-            inbox=inbox,
-            **({"patience": 20} | options),
-        ) as bus:
+        options = {"patience": 20, "identity": ConnectionIdentity.file(credentials)} | options
+        async with Bus.open(self.url, name=name, inbox=inbox, **options) as bus:
             yield bus
 
     def _sandbox_credentials(self, principal: Principal, project: str, sandbox: str, life: float) -> Path:

@@ -178,13 +178,8 @@ def phase_of(written: StackPhase, parts: Iterable[PartStatus], *, supervised: bo
     seen = list(parts)
     if not supervised:
         left = any(part.running for part in seen)
-        return (
-            StackPhase.UNSUPERVISED
-            if left
-            else StackPhase.FAILED
-            if written is StackPhase.FAILED
-            else StackPhase.STOPPED
-        )
+        ended = StackPhase.FAILED if written is StackPhase.FAILED else StackPhase.STOPPED
+        return StackPhase.UNSUPERVISED if left else ended
     return StackPhase.NOT_READY if written is StackPhase.READY and not all(part.ready for part in seen) else written
 
 

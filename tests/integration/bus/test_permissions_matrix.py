@@ -105,7 +105,7 @@ def may_receive(principal: Principal, row: Subject, tokens: dict[str, str]) -> b
 # --- what should be allowed: the broker's own subjects -----------------------------------------------------------
 
 Expected = dict[str, frozenset[Principal]]
-NO_PRINCIPAL: frozenset[Principal] = frozenset()
+NO_ONE: frozenset[Principal] = frozenset()
 ALL_STREAMS = (*(stream.name for stream in rules.STREAMS), *(bucket.stream for bucket in rules.BUCKETS))
 OWNERS = {bucket.stream: bucket.owners for bucket in rules.BUCKETS}
 READERS = {bucket.stream: bucket.owners | bucket.readers for bucket in rules.BUCKETS}
@@ -115,8 +115,8 @@ REQUEUERS = frozenset(s for s in SERVICES if any(row.name == f"request.{s}.reque
 def readers(stream: str) -> frozenset[Principal]:
     """The services that read single messages of a stream."""
     found = [s for t in (rules.STREAM_READERS, rules.MESSAGE_READERS) for s, names in t.items() if stream in names]
-    dead = REQUEUERS if stream == "DEAD" else NO_PRINCIPAL
-    return READERS.get(stream, NO_PRINCIPAL) | frozenset(found) | dead | (RELAY if stream == "INBOX" else NO_PRINCIPAL)
+    dead = REQUEUERS if stream == "DEAD" else NO_ONE
+    return READERS.get(stream, NO_ONE) | frozenset(found) | dead | (RELAY if stream == "INBOX" else NO_ONE)
 
 
 def purgers(stream: str) -> frozenset[Principal]:
@@ -134,7 +134,7 @@ def durables(stream: str) -> dict[str, Principal]:
 
 def takers(stream: str) -> frozenset[Principal]:
     """Who deletes single messages: the relay its own; the spawner dead letters, commands with secrets, and keys."""
-    return {"INBOX": RELAY, **dict.fromkeys(("DEAD", "COMMANDS", "KV_secret_keys"), SPAWNER)}.get(stream, NO_PRINCIPAL)
+    return {"INBOX": RELAY, **dict.fromkeys(("DEAD", "COMMANDS", "KV_secret_keys"), SPAWNER)}.get(stream, NO_ONE)
 
 
 def users(stream: str) -> frozenset[Principal]:
@@ -157,13 +157,11 @@ def of_streams() -> Iterator[tuple[str, frozenset[Principal]]]:
         yield from of_api(f"DIRECT.GET.{stream}.some.subject", readers(stream))
         yield from of_api(f"STREAM.MSG.DELETE.{stream}", takers(stream))
         yield from of_api(f"STREAM.PURGE.{stream}", purgers(stream))
-        yield f"$JS.FC.{stream}.name.x", OWNERS.get(stream, NO_PRINCIPAL) & SPAWNER
+        yield f"$JS.FC.{stream}.name.x", OWNERS.get(stream, NO_ONE) & SPAWNER
         for verb in ("CREATE", "UPDATE", "DELETE", "SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE"):
-            yield from of_api(f"STREAM.{verb}.{stream}", NO_PRINCIPAL)
+            yield from of_api(f"STREAM.{verb}.{stream}", NO_ONE)
         for verb in ("NAMES", "LIST"):
-            yield from of_api(
-                f"CONSUMER.{verb}.{stream}", INGEST if (verb, stream) == ("LIST", "EVENTS") else NO_PRINCIPAL
-            )
+            yield from of_api(f"CONSUMER.{verb}.{stream}", INGEST if (verb, stream) == ("LIST", "EVENTS") else NO_ONE)
 
 
 SUBSCRIBED = {"sub-p1-1": True, "sub-p1-16": True, "sub-p1-17": False}  # which a subscriber of p1 may take from
@@ -173,20 +171,20 @@ OTHERS = ("monitor-follow-1", "event-ingest-follow-1", "anything", "sub-p2-1", "
 def of_consumers() -> Iterator[tuple[str, frozenset[Principal]]]:
     for stream in ALL_STREAMS:
         # A consumer without a name is what nats-py's key-value calls make, on buckets alone.
-        watching = OWNERS.get(stream, NO_PRINCIPAL) & SPAWNER
-        making = SPAWNER if stream == "EVENTS" else NO_PRINCIPAL  # for subscribers; it may not take from them itself
+        watching = OWNERS.get(stream, NO_ONE) & SPAWNER
+        making = SPAWNER if stream == "EVENTS" else NO_ONE  # for subscribers; it may not take from them itself
         yield from of_api(f"CONSUMER.CREATE.{stream}", watching)
         for name in (*OTHERS, *SUBSCRIBED) if stream == "EVENTS" else (OTHERS[0], "sub-p1-1"):
-            taking = frozenset({P.SUBSCRIBER}) if stream == "EVENTS" and SUBSCRIBED.get(name) else NO_PRINCIPAL
+            taking = frozenset({P.SUBSCRIBER}) if stream == "EVENTS" and SUBSCRIBED.get(name) else NO_ONE
             looking = {"EVENTS": SPAWNER | INGEST}.get(stream, watching)
             yield from of_api(f"CONSUMER.CREATE.{stream}.{name}", making)
             yield from of_api(f"CONSUMER.CREATE.{stream}.{name}.sandherd.v1.>", making)
             yield from _on_consumer(stream, name, taking=taking, info=looking | taking, delete=making | watching)
         for name, service in durables(stream).items():
-            looking = (INGEST if stream == "EVENTS" else NO_PRINCIPAL) | {service} | SPAWNER  # which creates it
+            looking = (INGEST if stream == "EVENTS" else NO_ONE) | {service} | SPAWNER  # which creates it
             yield from of_api(f"CONSUMER.CREATE.{stream}.{name}", SPAWNER)
             yield from of_api(f"CONSUMER.CREATE.{stream}.{name}.sandherd.v1.>", SPAWNER)
-            yield from _on_consumer(stream, name, taking=frozenset({service}), info=looking, delete=NO_PRINCIPAL)
+            yield from _on_consumer(stream, name, taking=frozenset({service}), info=looking, delete=NO_ONE)
 
 
 def _on_consumer(
@@ -196,7 +194,7 @@ def _on_consumer(
     yield from of_api(f"CONSUMER.MSG.NEXT.{stream}.{name}", taking)
     yield from of_api(f"CONSUMER.DELETE.{stream}.{name}", delete)
     for verb in ("DURABLE.CREATE", "PAUSE", "RESET", "UNPIN", "LEADER.STEPDOWN"):
-        yield from of_api(f"CONSUMER.{verb}.{stream}.{name}", NO_PRINCIPAL)
+        yield from of_api(f"CONSUMER.{verb}.{stream}.{name}", NO_ONE)
     yield f"$JS.ACK.{stream}.{name}.1.1.1.1.0", taking
     yield f"$JS.ACK._.hash.{stream}.{name}.1.1.1.1.0.x", taking
 
@@ -204,7 +202,7 @@ def _on_consumer(
 def of_buckets() -> Iterator[tuple[str, frozenset[Principal]]]:
     for bucket in rules.BUCKETS:
         shared = len(bucket.owners) > 1
-        yield f"$KV.{bucket.name}.p1.task-1", NO_PRINCIPAL if shared else bucket.owners
+        yield f"$KV.{bucket.name}.p1.task-1", NO_ONE if shared else bucket.owners
         for service in SERVICES:
             own = frozenset({service}) & bucket.owners if shared else bucket.owners
             yield f"$KV.{bucket.name}.{service}.tick", own
@@ -213,13 +211,11 @@ def of_buckets() -> Iterator[tuple[str, frozenset[Principal]]]:
 def without_principal() -> Iterator[tuple[str, frozenset[Principal]]]:
     """Subjects that no principal of the table may publish to."""
     names = [*SERVICES, "sbx-1", "sbx-2", "sbx-1-join", "provisioner", "spawner-claims", "UABC"]
-    yield from ((f"_INBOX_{name}.abc.1", NO_PRINCIPAL) for name in names)
-    yield from ((subject, NO_PRINCIPAL) for subject in ("_INBOX.abc", "$JS.API.INFO", "$JS.API.STREAM.NAMES"))
-    yield from (
-        (f"$JS.API.{rest}", NO_PRINCIPAL) for rest in ("STREAM.LIST", "META.LEADER.STEPDOWN", "ACCOUNT.PURGE.x")
-    )
-    yield from ((f"$SYS.REQ.{rest}", NO_PRINCIPAL) for rest in ("CLAIMS.UPDATE", "SERVER.PING", "ACCOUNT.PING.CONNZ"))
-    yield from ((f"sandherd.v2.event.{PROJECT}.{SANDBOX}.agent.started", NO_PRINCIPAL), ("anything.else", NO_PRINCIPAL))
+    yield from ((f"_INBOX_{name}.abc.1", NO_ONE) for name in names)
+    yield from ((subject, NO_ONE) for subject in ("_INBOX.abc", "$JS.API.INFO", "$JS.API.STREAM.NAMES"))
+    yield from ((f"$JS.API.{rest}", NO_ONE) for rest in ("STREAM.LIST", "META.LEADER.STEPDOWN", "ACCOUNT.PURGE.x"))
+    yield from ((f"$SYS.REQ.{rest}", NO_ONE) for rest in ("CLAIMS.UPDATE", "SERVER.PING", "ACCOUNT.PING.CONNZ"))
+    yield from ((f"sandherd.v2.event.{PROJECT}.{SANDBOX}.agent.started", NO_ONE), ("anything.else", NO_ONE))
 
 
 BROKERS_OWN: Expected = dict([*of_streams(), *of_consumers(), *of_buckets(), *without_principal()])
@@ -372,21 +368,16 @@ async def test_wildcards_of_services_are_permitted(speakers: list[Publisher]) ->
 
 async def test_system_credential_of_the_spawner_only_pushes_account_tokens(herd: Broker) -> None:
     """The credential may neither watch nor disconnect servers, and sees nothing of the herd's account."""
-    claim_subjects = [
-        "$SYS.REQ.CLAIMS.UPDATE",
-        "$SYS.REQ.CLAIMS.DELETE",
-        "$SYS.REQ.CLAIMS.LIST",
-        "$SYS.REQ.SERVER.PING",
-    ]
+    claims = ["$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.DELETE", "$SYS.REQ.CLAIMS.LIST", "$SYS.REQ.SERVER.PING"]
     watch = ConnectionCallbacks()
     violations: list[str] = []
     watch.violated = violations.append
     identity = ConnectionIdentity.file(herd.spawner_identity / "claims.creds")
     async with Bus.open(herd.url, name="claims", identity=identity, inbox=CLAIMS_INBOX, watch=watch) as bus:
         publisher = Publisher(P.SPAWNER, bus, violations)
-        for subject in claim_subjects:
+        for subject in claims:
             await bus.client.publish(subject, b"")
-        assert await publisher.refused("publish") == {subject.lower() for subject in claim_subjects[1:]}
+        assert await publisher.refused("publish") == {subject.lower() for subject in claims[1:]}
         await listen_to(publisher, ["$SYS.>", "$SYS.ACCOUNT.>", "sandherd.>", "_INBOX.>", f"{CLAIMS_INBOX}.x"])
         assert len(await publisher.refused("subscription")) == 4
 

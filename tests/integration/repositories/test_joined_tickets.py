@@ -36,7 +36,7 @@ from tests.integration.repositories.test_branches import (
     spawner,
 )
 from tests.integration.repositories.test_kills import TRACE, URL, HeldLease, LocalHosts
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
@@ -77,14 +77,14 @@ async def test_tasks_that_are_submitted_together_join_one_branch(
 
 
 async def test_projects_that_choose_one_name_push_two_branches(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, herd: Broker, tmp_path: Path
 ) -> None:
     """The second one is pushed under another name; until then no project sees that another one has the name.
 
     Later commits and its deletion are of the repository's branch that is its own.
     """
     async with spawner().running(), herd.bus(Principal.CLIENT, project="p2") as bus:
-        other = Person(bus, eventually, tmp_path / "home", project="p2")
+        other = ProjectUser(bus, eventually, tmp_path / "home", project="p2")
         views, clones = [], []
         for number, (user, project) in enumerate(((person, "p1"), (other, "p2"))):
             task = await user.submit(WAITS, repository=repository)
@@ -112,7 +112,7 @@ async def test_projects_that_choose_one_name_push_two_branches(
     assert upstream.head(one.branch) == first.commit
 
 
-async def test_other_hosts_are_refused(spawner: Make, person: Person) -> None:
+async def test_other_hosts_are_refused(spawner: Make, person: ProjectUser) -> None:
     """A client can't have the spawner connect to any address."""
     async with spawner().running():
         for number, url in enumerate(

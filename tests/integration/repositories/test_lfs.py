@@ -23,7 +23,7 @@ from tests.integration.repositories.test_branch_line import without_mirrors
 from tests.integration.repositories.test_branches import Make, home, person, reaches, repository, spawner
 from tests.integration.repositories.test_signed_commits import COMMITTER, new_key
 from tests.integration.repositories.test_submodules import Credentials
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.patience import PATIENCE
 
 __all__ = ["home", "person", "repository", "spawner"]
@@ -56,7 +56,7 @@ def objects(server: GitServer) -> LfsObjects:
 @pytest.mark.parametrize("runtimes", [None, without_mirrors], ids=["mount", "bundle"])
 async def test_files_in_lfs_are_checked_out_and_saved(
     spawner: Make,
-    person: Person,
+    person: ProjectUser,
     repository: Repository,
     upstream: Upstream,
     store: LfsStore,

@@ -27,7 +27,7 @@ from tests.integration.repositories.test_branches import (
     repository,
     spawner,
 )
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.patience import PATIENCE
 
 __all__ = ["home", "person", "repository", "spawner"]
@@ -141,7 +141,7 @@ async def test_project_has_a_maximum_of_mirrors(
 
 
 async def test_what_an_ended_branch_has_left_is_removed(
-    spawner: Make, person: Person, repository: Repository, home: Path
+    spawner: Make, person: ProjectUser, repository: Repository, home: Path
 ) -> None:
     """Its record and its mirror, by the next spawner, which exports how many mirrors there are; not a live branch's."""
     folder = home / "repositories" / "p1"

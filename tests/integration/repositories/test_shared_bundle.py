@@ -9,7 +9,7 @@ from sandherd.contracts.subjects import Principal
 from sandherd.stack.broker import Broker
 from tests.integration.repositories.conftest import Upstream
 from tests.integration.repositories.test_branches import Make, person, spawner
-from tests.integration.spawner.conftest import Person, home
+from tests.integration.spawner.conftest import ProjectUser, home
 from tests.integration.spawner.file_thief import context_of
 
 __all__ = ["home", "person", "spawner"]
@@ -22,7 +22,9 @@ async def uploads(herd: Broker) -> set[str]:
         return set(state.subjects or {})
 
 
-async def test_batch_uploads_a_repository_once(spawner: Make, person: Person, herd: Broker, upstream: Upstream) -> None:
+async def test_batch_uploads_a_repository_once(
+    spawner: Make, person: ProjectUser, herd: Broker, upstream: Upstream
+) -> None:
     """Whatever the options of its tasks; a rejected task does not cost the others their bundle."""
     upstream.commit({"next": "1"}, "next")
     sources: dict[str, RepositorySource | None] = {

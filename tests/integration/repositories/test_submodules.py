@@ -15,7 +15,7 @@ from tests.integration.repositories.conftest import TOKEN, Upstream, commit, git
 from tests.integration.repositories.test_branch_line import without_mirrors
 from tests.integration.repositories.test_branches import Make, home, person, reaches, repository, spawner
 from tests.integration.repositories.test_signed_commits import COMMITTER, new_key, verified
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 
 __all__ = ["home", "person", "repository", "spawner"]
 LOOKS = """
@@ -79,7 +79,7 @@ def nested(upstream: Upstream) -> tuple[str, str]:
 
 @pytest.mark.parametrize("runtimes", [None, without_mirrors], ids=["mount", "bundle"])
 async def test_submodules_are_checked_out(
-    spawner: Make, person: Person, repository: Repository, upstream: Upstream, tmp_path: Path, runtimes: None
+    spawner: Make, person: ProjectUser, repository: Repository, upstream: Upstream, tmp_path: Path, runtimes: None
 ) -> None:
     """Also those of submodules; git works in them without a network, and what was changed in them is not saved.
 

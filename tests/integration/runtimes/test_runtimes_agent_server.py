@@ -32,7 +32,7 @@ from tests.doubles.kubernetes.opening import opened
 from tests.doubles.remote.double import Double as RuntimeApi
 from tests.doubles.remote.opening import remote
 from tests.doubles.toolchains import laid
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.live_files import contents_below
 from tests.patience import PATIENCE
 from tests.polling import eventually
@@ -69,7 +69,7 @@ def with_kubernetes(tmp_path: Path) -> Iterator[Made]:
 class Served:
     """A sandbox with an agent server, and a user who requests it."""
 
-    def __init__(self, bus: Bus, person: Person, sandbox: str) -> None:
+    def __init__(self, bus: Bus, person: ProjectUser, sandbox: str) -> None:
         self._bus, self.person, self.sandbox = bus, person, sandbox
 
     async def ask(self, *, with_key: bool) -> AgentServerView:
@@ -101,7 +101,7 @@ async def served(kind: str, made: Made, herd: Broker, tmp_path: Path) -> AsyncIt
 
     settings = herd.settings(Principal.SPAWNER, home=tmp_path / "home", runtime=kind, check_interval=0.2)
     async with compose(settings, runtimes=runtimes).running(), herd.bus(Principal.CLIENT, project="p1") as bus:
-        person = Person(bus, eventually, tmp_path)
+        person = ProjectUser(bus, eventually, tmp_path)
         await person.listen()
         sandbox = await person.create(limits=SandboxLimits(memory_mb=1024), agent_server=AgentServer(restarts=0))
         await eventually(lambda: "agent.server_ready" in person.types(sandbox))

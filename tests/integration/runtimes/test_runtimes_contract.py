@@ -22,7 +22,7 @@ from tests.doubles.kubernetes.opening import opened
 from tests.doubles.toolchains import Contents
 from tests.integration.runtimes.conftest import PROVIDERS
 from tests.integration.runtimes.running import Open, Sandboxes, box_runtimes, process_runtimes
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.late_commands import ran_out_of_time
 from tests.patience import PATIENCE
 from tests.polling import eventually
@@ -350,7 +350,7 @@ async def test_task_runs_from_submission_to_its_diff(
 
     settings = herd.settings(Principal.SPAWNER, home=tmp_path, runtime=kind, check_interval=0.2, max_attempts=1)
     async with compose(settings, runtimes=opened).running(), herd.bus(Principal.CLIENT, project="p1") as bus:
-        person = Person(bus, eventually, tmp_path)
+        person = ProjectUser(bus, eventually, tmp_path)
         await person.listen()
         task = await person.submit(["/bin/sh", "-c", "printf 'one\\ntwo\\n' > made.txt; echo done"])
         view = await person.ended(task)

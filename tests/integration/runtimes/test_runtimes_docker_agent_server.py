@@ -24,7 +24,7 @@ from tests.drivers.toolchains import interpreter
 from tests.engines.docker import IMAGE
 from tests.engines.docker import Engine as RealEngine
 from tests.integration.runtimes.conftest import WORK
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
@@ -81,7 +81,7 @@ async def image(docker: Docker, mounted: list[Mount]) -> str:
 class Served:
     """A sandbox with an agent server, and a user who requests it."""
 
-    def __init__(self, person: Person, sandbox: str) -> None:
+    def __init__(self, person: ProjectUser, sandbox: str) -> None:
         self.person, self.sandbox = person, sandbox
 
     async def view(self) -> AgentServerView:
@@ -115,7 +115,7 @@ async def served(docker: Docker, docker_engine: RealEngine, herd: Broker, tmp_pa
         sandbox_mounts=frozenset(one.source for one in mounted), profiles={"served": Profile(mounts=tuple(mounted))},
     )  # fmt: skip
     async with compose(settings, runtimes=opened).running(), herd.bus(Principal.CLIENT, project="p1") as bus:
-        person = Person(bus, eventually, tmp_path)
+        person = ProjectUser(bus, eventually, tmp_path)
         await person.listen()
         wanted = AgentServer(restarts=0, start_seconds=SECONDS)
         sandbox = await person.create(limits=SandboxLimits(memory_mb=2048), agent_server=wanted, profile="served")

@@ -23,7 +23,7 @@ from tests.doubles.kubernetes.cluster import IMAGE, Cluster
 from tests.doubles.kubernetes.store import ApiError
 from tests.integration.runtimes.clusters import PODS, breaks, left, listening, made, pod_of, until
 from tests.integration.runtimes.conftest import Boxes
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
@@ -49,7 +49,7 @@ async def test_an_idle_sandbox_costs_no_request(
 
         settings = herd.settings(Principal.SPAWNER, home=tmp_path, runtime="kubernetes", check_interval=0.02)
         async with compose(settings, runtimes=opening).running(), herd.bus(Principal.CLIENT, project="p1") as bus:
-            person = Person(bus, eventually, tmp_path)
+            person = ProjectUser(bus, eventually, tmp_path)
             names = [await person.create() for _ in range(3)]
             for name in names:
                 await person.sandbox_is(name, "running")

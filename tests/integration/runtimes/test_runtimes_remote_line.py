@@ -13,7 +13,7 @@ from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
 from spawner.main import compose
 from tests.doubles.remote.double import IMAGE, KEY, ApiError, Double
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.live_files import contents_below
 from tests.polling import eventually
 
@@ -22,9 +22,9 @@ pytestmark = [pytest.mark.timeout(900)]
 
 
 @pytest.fixture
-async def person(herd: Broker, tmp_path: Path) -> AsyncIterator[Person]:
+async def person(herd: Broker, tmp_path: Path) -> AsyncIterator[ProjectUser]:
     async with herd.bus(Principal.CLIENT, project="p1") as bus:
-        someone = Person(bus, eventually, tmp_path)
+        someone = ProjectUser(bus, eventually, tmp_path)
         await someone.listen()
         yield someone
 
@@ -56,7 +56,7 @@ def contains_no_key(double: Double, *places: str) -> None:
 
 
 async def test_task_runs_from_submission_to_its_diff(
-    herd: Broker, remote_double: Double, person: Person, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    herd: Broker, remote_double: Double, person: ProjectUser, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The worker is uploaded, publishes the diff, and nothing is left; no key is anywhere."""
     async with spawner(herd, remote_double, tmp_path).running():
@@ -78,7 +78,7 @@ async def test_task_runs_from_submission_to_its_diff(
 
 
 async def test_missing_capacity_fails_the_attempt_and_leaves_nothing(
-    herd: Broker, remote_double: Double, person: Person, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    herd: Broker, remote_double: Double, person: ProjectUser, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The attempt fails after its time, with the API's message and without the key."""
     full = ApiError(400, "failed", f"Runtime limit reached. X-API-Key: {KEY}")
@@ -94,7 +94,7 @@ async def test_missing_capacity_fails_the_attempt_and_leaves_nothing(
     assert remote_double.living() == []
 
 
-async def _begun(person: Person) -> str:
+async def _begun(person: ProjectUser) -> str:
     task = await person.submit(["/bin/sh", "-c", "touch began; exec sleep 600"])
     await person.reaches(task, "running")
     await person.eventually(lambda: "agent.started" in {event["type"] for event in person.events})
@@ -103,7 +103,7 @@ async def _begun(person: Person) -> str:
 
 @pytest.mark.parametrize("wipe", [False, True])
 async def test_lost_worker_is_recovered(
-    herd: Broker, remote_double: Double, packed_worker: Path, person: Person, tmp_path: Path, wipe: bool
+    herd: Broker, remote_double: Double, packed_worker: Path, person: ProjectUser, tmp_path: Path, wipe: bool
 ) -> None:
     """The worker's pod is recreated: with its files unpublished events are published; without them they are lost."""
     remote_double.image.worker = packed_worker
@@ -118,7 +118,7 @@ async def test_lost_worker_is_recovered(
 
 
 async def test_lost_sandbox_is_reported(
-    herd: Broker, remote_double: Double, packed_worker: Path, person: Person, tmp_path: Path
+    herd: Broker, remote_double: Double, packed_worker: Path, person: ProjectUser, tmp_path: Path
 ) -> None:
     """A runtime stopped externally fails its sandbox with that reason."""
     remote_double.image.worker = packed_worker

@@ -124,7 +124,7 @@ async def open_process(tmp_path: Path) -> AsyncIterator[Open]:
         assert not any(parent.exists() for parent in runtime.groups.parents())
 
 
-class Person:
+class ProjectUser:
     """A user who sends commands and requests, and receives events, in a project."""
 
     def __init__(self, bus: Bus, eventually: Eventually, home: Path, project: str = "p1") -> None:
@@ -285,9 +285,9 @@ def spawner(herd: Broker, home: Path) -> Callable[..., Service]:
 
 
 @pytest.fixture
-async def person(herd: Broker, eventually: Eventually, home: Path) -> AsyncIterator[Person]:
+async def person(herd: Broker, eventually: Eventually, home: Path) -> AsyncIterator[ProjectUser]:
     async with herd.bus(Principal.CLIENT, project="p1") as bus:
-        someone = Person(bus, eventually, home)
+        someone = ProjectUser(bus, eventually, home)
         await someone.listen()
         yield someone
 

@@ -16,7 +16,7 @@ from sandherd.contracts.requests.worker import ListPeers, PeerList
 from sandherd.contracts.subjects import BY_NAME, Principal
 from sandherd.service.service import Service
 from sandherd.stack.broker import Broker
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.patience import PATIENCE
 from tests.polling import eventually
 
@@ -49,10 +49,10 @@ def _collected() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def other(herd: Broker, person: Person) -> AsyncIterator[Person]:
+async def other(herd: Broker, person: ProjectUser) -> AsyncIterator[ProjectUser]:
     """A user of the project of the worker that floods."""
     async with herd.bus(Principal.CLIENT, project=MAD) as bus:
-        someone = Person(bus, eventually, person.home, project=MAD)
+        someone = ProjectUser(bus, eventually, person.home, project=MAD)
         await someone.listen()
         yield someone
 
@@ -82,7 +82,7 @@ async def flood_of(herd: Broker, sandbox: str, kind: str) -> AsyncIterator[async
         await process.wait()
 
 
-async def ask_until(flooding: asyncio.Task[Any], person: Person, neighbour: Callable[[], Awaitable[Any]]) -> None:
+async def ask_until(flooding: asyncio.Task[Any], person: ProjectUser, neighbour: Callable[[], Awaitable[Any]]) -> None:
     """Send requests of another project until the flood has ended: each of a user is answered the first time.
 
     Those of its worker are of the kind that the flood has. Their replies are lost if the account of sandboxes changes

@@ -26,7 +26,7 @@ from spawner.live_state import utc_now
 from spawner.main import compose
 from spawner.named_secrets.secret_store import SecretStore
 from spawner.records.vault import Vault, herd_key
-from tests.integration.spawner.conftest import Person
+from tests.integration.spawner.conftest import ProjectUser
 from tests.integration.spawner.file_thief import CANARY, Thief, context_of, forgotten
 from tests.live_files import holding
 
@@ -272,7 +272,7 @@ async def test_backup_has_no_secrets_unless_requested(
         if not with_secrets:
             settings = thiefs.settings(Principal.SPAWNER, home=tmp_path / "other", keep_secrets=600)
             async with compose(settings).running(), thiefs.bus(Principal.CLIENT, project="p1") as bus:
-                again = Person(bus, person.eventually, tmp_path / "other")
+                again = ProjectUser(bus, person.eventually, tmp_path / "other")
                 await again.listen()
                 await again.command(RetryTask(task=task), task)
                 await again.receives(task, "task.refused")

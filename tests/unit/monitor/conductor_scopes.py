@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from monitor.conductor.branch_facts import Branches
-from monitor.conductor.evidence import ProjectScope
+from monitor.conductor.evidence import ProjectData
 from monitor.conductor.herd_index import HerdIndex
 from monitor.conductor.ignored_files import IgnoredFiles
 from monitor.conductor.members import ProjectMember, TaskContext, member_of
@@ -36,7 +36,7 @@ class World:
     """A scope that summaries are put into, one after the other."""
 
     def __init__(self, ignored: Iterable[str] = ()) -> None:
-        self.scope = ProjectScope(PROJECT, HerdIndex(), Branches())
+        self.scope = ProjectData(PROJECT, HerdIndex(), Branches())
         self.ignored = IgnoredFiles(ignored)
 
     def put(self, found: SandboxSummary, context: TaskContext = NO_CONTEXT) -> set[str]:

@@ -9,7 +9,7 @@ import pytest
 from monitor.conductor import conductor_decisions, project_report
 from monitor.conductor.coherence import score_of, status_of
 from monitor.conductor.conductor_ledger import MAX_FINDINGS, MAX_PAIR, ConductorLedger
-from monitor.conductor.evidence import ProjectScope
+from monitor.conductor.evidence import ProjectData
 from monitor.conductor.members import TaskContext
 from monitor.conductor.policy import ConductorPolicy
 from monitor.conductor.report_handler import MAX_REPLY, fitting, report_of
@@ -29,7 +29,7 @@ class Desk:
         self.ledger = ConductorLedger()
 
     @property
-    def scope(self) -> ProjectScope:
+    def scope(self) -> ProjectData:
         return self.world.scope
 
     def put(self, *summaries: Any, context: TaskContext = NO_CONTEXT, seconds: float = 200) -> list[str]:

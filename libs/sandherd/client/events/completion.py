@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from sandherd.client.events.gap_filler import GapFiller
 from sandherd.client.events.sequencer import Event, MissingRange
-from sandherd.client.events.target import FollowTarget
+from sandherd.client.events.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class CompletionStep:
 class CompletionDetector:
     """Holds the final event back until the events before it were shown."""
 
-    def __init__(self, target: FollowTarget, gaps: GapFiller, now: Callable[[], float]) -> None:
+    def __init__(self, target: Target, gaps: GapFiller, now: Callable[[], float]) -> None:
         self.final: Event | None = None
         self._target = target
         self._gaps = gaps

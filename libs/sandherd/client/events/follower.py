@@ -17,7 +17,7 @@ from sandherd.client.events.gap_filler import GapFiller, Patience
 from sandherd.client.events.live_feed import ConnectionSignal, LiveFeed
 from sandherd.client.events.protocols import HerdConnection
 from sandherd.client.events.sequencer import Event, MissingRange
-from sandherd.client.events.target import SANDBOX_START, FollowTarget, entity_subjects
+from sandherd.client.events.target import SANDBOX_START, Target, entity_subjects
 from sandherd.contracts.errors import Code
 from sandherd.contracts.states import SANDBOX_ENDED, TASK_ENDED
 
@@ -29,7 +29,7 @@ class EventFollower:
     """The events of one task or sandbox. Iterate over it; `async with` subscribes at its begin."""
 
     def __init__(
-        self, link: HerdConnection, target: FollowTarget, *, fresh: bool = False, patience: Patience | None = None
+        self, link: HerdConnection, target: Target, *, fresh: bool = False, patience: Patience | None = None
     ) -> None:
         self.missing: list[MissingRange] = []
         """Events that are missing; empty if there are no gaps."""

@@ -9,7 +9,7 @@ from sandherd.backoff import Backoff
 from sandherd.client.events.history import History, SendRequest, SilentHistoryError
 from sandherd.client.events.protocols import HerdConnection
 from sandherd.client.events.sequencer import Event, MissingRange, Sequencer
-from sandherd.client.events.target import REFUSALS, SANDBOX_START, SERVICE_TYPES, TASK_START, TASK_TYPES, FollowTarget
+from sandherd.client.events.target import REFUSALS, SANDBOX_START, SERVICE_TYPES, TASK_START, TASK_TYPES, Target
 from sandherd.contracts.events.task import TaskRefused
 from sandherd.contracts.requests import ListEvents
 
@@ -37,13 +37,7 @@ class GapFiller:
     """Tracks the received events of a target, and requests missing ones. `now` is a monotonic clock in seconds."""
 
     def __init__(
-        self,
-        send: SendRequest,
-        target: FollowTarget,
-        patience: Patience,
-        now: Callable[[], float],
-        *,
-        fresh: bool = False,
+        self, send: SendRequest, target: Target, patience: Patience, now: Callable[[], float], *, fresh: bool = False
     ) -> None:
         self.order = Sequencer()
         self.sandboxes: set[str] = {target.entity} if target.kind == "sandbox" else set()
@@ -244,9 +238,7 @@ class GapFiller:
         reached = self.order.reached()
         sources = dict.fromkeys([*reached, *self._target.sources(self.sandboxes), *sorted(self._own)])
         since = [ListEvents(source=name, after_sequence=reached.get(name, 0), limit=PAGE) for name in sources]
-        by_services = [
-            ListEvents(entity=name, types=list(SERVICE_TYPES), limit=PAGE) for name in sorted(self.sandboxes)
-        ]
+        by_services = [ListEvents(entity=one, types=list(SERVICE_TYPES), limit=PAGE) for one in sorted(self.sandboxes)]
         if self._target.kind == "task":
             by_services.append(ListEvents(entity=self._target.entity, types=list(TASK_TYPES), limit=PAGE))
         return since + by_services

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sandherd.client.events.target import FollowTarget
+from sandherd.client.events.target import Target
 from sandherd.client.pending_creations import PendingCreations
 from sandherd.contracts.envelope import Envelope
 
@@ -53,5 +53,5 @@ class HerdConnection(Protocol):
     async def request(self, request: Any, *, timeout: float = 5.0) -> Any:
         """Send a request to a service and return its reply. Raises `HerdError`."""
 
-    async def standing(self, target: FollowTarget) -> EntityStatus:
+    async def standing(self, target: Target) -> EntityStatus:
         """The state of a target. Raises `HerdError`, with `not_found` if it does not exist."""

@@ -45,7 +45,7 @@ def entity_subjects(project: str, entity: str) -> str:
 
 
 @dataclass(frozen=True)
-class FollowTarget:
+class Target:
     """A task, with every sandbox it gets, or one sandbox."""
 
     project: str

@@ -10,7 +10,7 @@ from typing import Final
 
 from sandherd.client.errors import ServiceUnavailableError
 from sandherd.client.events.protocols import EntityStatus, HerdConnection
-from sandherd.client.events.target import FollowTarget
+from sandherd.client.events.target import Target
 from sandherd.contracts.requests import GetOutput, OutputChunk
 from sandherd.contracts.states import SANDBOX_ENDED
 from sandherd.contracts.subjects import OUTPUT
@@ -46,7 +46,7 @@ class OutputReader:
 class OutputFollower:
     """The output of a sandbox until it has ended. Waits for event-ingest while it is unavailable."""
 
-    def __init__(self, link: HerdConnection, target: FollowTarget) -> None:
+    def __init__(self, link: HerdConnection, target: Target) -> None:
         self._link = link
         self._target = target
         self._reader = OutputReader(link, target.entity)

@@ -20,7 +20,7 @@ from monitor.conductor.conductor_ledger import (
     output_of,
     updated,
 )
-from monitor.conductor.evidence import Evidence, EvidenceKey, ProjectScope, evidence_of, is_more_severe
+from monitor.conductor.evidence import Evidence, EvidenceKey, ProjectData, evidence_of, is_more_severe
 from monitor.facts import CONDUCTOR
 from sandherd.contracts.commands import PauseSandbox, SendMessage
 from sandherd.contracts.events.monitor import (
@@ -49,9 +49,7 @@ def is_severe(finding: FindingRecord) -> bool:
 # --- findings --------------------------------------------------------------------------------------------------
 
 
-def reconciled(
-    ledger: ConductorLedger, touched: Collection[str], scope: ProjectScope, now: datetime
-) -> ConductorLedger:
+def reconciled(ledger: ConductorLedger, touched: Collection[str], scope: ProjectData, now: datetime) -> ConductorLedger:
     """The ledger with the current findings of the sandboxes whose findings may have changed.
 
     If the outbox then has `MAX_EVENTS` events, there may be more: call this again when they are published.
@@ -88,20 +86,16 @@ def reconciled(
     return ledger.model_copy(update=changes)
 
 
-def _evidence(
-    touched: Iterable[str], scope: ProjectScope, open_keys: Collection[EvidenceKey]
-) -> dict[EvidenceKey, Evidence]:
+def _evidence(touched: Iterable[str], scope: ProjectData, keys: Collection[EvidenceKey]) -> dict[EvidenceKey, Evidence]:
     found: dict[EvidenceKey, Evidence] = {}
     for sandbox in touched:
         member = scope.member(sandbox)
         if member is not None:
-            found |= evidence_of(member, scope, open_keys)
+            found |= evidence_of(member, scope, keys)
     return found
 
 
-def _after(
-    before: FindingRecord | None, evidence: Evidence, scope: ProjectScope, now: datetime
-) -> FindingRecord | None:
+def _after(before: FindingRecord | None, evidence: Evidence, scope: ProjectData, now: datetime) -> FindingRecord | None:
     """The finding if it has to be published; None if it was published."""
     if before is None:
         names = (evidence.sandbox, evidence.other)
@@ -112,7 +106,7 @@ def _after(
     return updated(before, evidence) if is_more_severe(evidence.severity, before.severity) else None
 
 
-def _withdrawal(finding: FindingRecord, scope: ProjectScope, now: datetime) -> OutboxEntry:
+def _withdrawal(finding: FindingRecord, scope: ProjectData, now: datetime) -> OutboxEntry:
     members = [scope.member(name) for name in finding.sandboxes]
     reason: Literal["resolved", "finished", "ended"] = "resolved"
     if any(member is None for member in members):
@@ -146,7 +140,7 @@ class Announcement:
 
 
 def announcements_due(
-    ledger: ConductorLedger, scope: ProjectScope, now: datetime, cooldown: float, *, pauses: bool
+    ledger: ConductorLedger, scope: ProjectData, now: datetime, cooldown: float, *, pauses: bool
 ) -> Iterator[Announcement]:
     """The agents to inform now, the most severe findings first.
 
@@ -170,7 +164,7 @@ def announcements_due(
             yield announcement
 
 
-def _is_active(scope: ProjectScope, sandbox: str) -> bool:
+def _is_active(scope: ProjectData, sandbox: str) -> bool:
     member = scope.member(sandbox)
     return member is not None and member.active
 
@@ -231,7 +225,7 @@ def _question(findings: Sequence[FindingRecord]) -> MonitorNotificationPublished
     )
 
 
-def to_pause(ledger: ConductorLedger, scope: ProjectScope) -> dict[str, FindingRecord]:
+def to_pause(ledger: ConductorLedger, scope: ProjectData) -> dict[str, FindingRecord]:
     """The sandboxes that are to be paused, each with the finding: the later ones of severe findings, once per pair."""
     found: dict[str, FindingRecord] = {}
     done = {one.key[:3] for one in ledger.findings if one.paused_at is not None}
@@ -244,10 +238,8 @@ def to_pause(ledger: ConductorLedger, scope: ProjectScope) -> dict[str, FindingR
 
 def paused(ledger: ConductorLedger, finding: FindingRecord, now: datetime) -> ConductorLedger:
     """The ledger with the command that pauses the later sandbox of a finding."""
-    command = PauseSandbox(
-        sandbox=finding.sandbox,
-        reason=f"{message_texts.question([finding])} ({found_event(finding).type} {finding.id})",
-    )
+    reason = f"{message_texts.question([finding])} ({found_event(finding).type} {finding.id})"
+    command = PauseSandbox(sandbox=finding.sandbox, reason=reason)
     pair = finding.key[:3]
     findings = tuple(
         one.model_copy(update={"paused_at": now}) if one.open and one.key[:3] == pair else one

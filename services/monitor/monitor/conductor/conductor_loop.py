@@ -15,7 +15,7 @@ import nats.js.errors
 from monitor.conductor import conductor_decisions, project_report
 from monitor.conductor.branch_facts import Branches, BranchKey
 from monitor.conductor.conductor_ledger import ConductorLedger
-from monitor.conductor.evidence import ProjectScope
+from monitor.conductor.evidence import ProjectData
 from monitor.conductor.feeds import BranchFeed, SummaryFeed, TaskContexts
 from monitor.conductor.herd_index import HerdIndex
 from monitor.conductor.ledger_store import LedgerConflictError, LedgerStore, Outbox
@@ -159,7 +159,7 @@ class Conductor:
     async def _decide(self, project: str, now: datetime) -> None:
         before = self._ledgers.get(project, ConductorLedger())
         touched = self._touched.get(project, set())
-        compared, scope = self._index.compared, ProjectScope(project, self._index, self._branches)
+        compared, scope = self._index.compared, ProjectData(project, self._index, self._branches)
         ledger = conductor_decisions.reconciled(before, touched, scope, now)
         self._meters.count("sandherd_conductor_comparisons_total", self._index.compared - compared)
         if self._policy.notifies:
@@ -175,7 +175,7 @@ class Conductor:
         if len(ledger.outbox) < conductor_decisions.MAX_EVENTS:
             self._touched.pop(project, None)
 
-    async def _with_actions(self, ledger: ConductorLedger, scope: ProjectScope, now: datetime) -> ConductorLedger:
+    async def _with_actions(self, ledger: ConductorLedger, scope: ProjectData, now: datetime) -> ConductorLedger:
         project = scope.project
         if self._policy.pauses:
             for sandbox, finding in conductor_decisions.to_pause(ledger, scope).items():

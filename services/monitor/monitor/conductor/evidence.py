@@ -50,7 +50,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class ProjectScope:
+class ProjectData:
     """The members and branches of one project, as a view of the indexes of all projects."""
 
     project: str
@@ -68,7 +68,7 @@ def is_more_severe(one: ConflictSeverity | None, other: ConflictSeverity | None)
 
 
 def evidence_of(
-    member: ProjectMember, scope: ProjectScope, open_keys: Collection[EvidenceKey]
+    member: ProjectMember, scope: ProjectData, open_keys: Collection[EvidenceKey]
 ) -> dict[EvidenceKey, Evidence]:
     """All evidence that involves this member, as the earlier or the later sandbox.
 
@@ -129,7 +129,7 @@ def overlapping(one: Edit, other: Edit) -> tuple[tuple[int, int], tuple[int, int
     return None
 
 
-def _merge_conflicts(member: ProjectMember, scope: ProjectScope) -> Iterator[Evidence]:
+def _merge_conflicts(member: ProjectMember, scope: ProjectData) -> Iterator[Evidence]:
     """Conflicts that the spawner's trial merges found; these are the most certain ones."""
     if member.repository is None or member.branch is None:
         return
@@ -151,7 +151,7 @@ def _duplicates(member: ProjectMember, index: HerdIndex, open_keys: Collection[E
             yield Evidence(kind="duplicate", sandbox=later.sandbox, other=first.sandbox, similarity=likeness)
 
 
-def _dependencies(member: ProjectMember, scope: ProjectScope) -> Iterator[Evidence]:
+def _dependencies(member: ProjectMember, scope: ProjectData) -> Iterator[Evidence]:
     """Changes of what a member depends on: tasks, and its base."""
     for task in sorted(member.context.builds_on):
         providers = scope.index.of_task(member.project, task)
@@ -167,7 +167,7 @@ def _dependencies(member: ProjectMember, scope: ProjectScope) -> Iterator[Eviden
     yield from _changed(member, member.base, "base", (changed & member.edits.keys()) | conflicts)
 
 
-def _conflicts_with_base(member: ProjectMember, scope: ProjectScope) -> frozenset[str]:
+def _conflicts_with_base(member: ProjectMember, scope: ProjectData) -> frozenset[str]:
     """The paths in which a trial merge of its branch with its base has conflicts."""
     if member.repository is None or member.branch is None:
         return frozenset()

@@ -12,7 +12,7 @@ from sandherd.contracts.specs import TaskSpec
 from sandherd_worker.redaction import Redactor
 from sandherd_worker.repository.checkout import MARK
 from sandherd_worker.repository.commit_identity import identity_of
-from sandherd_worker.repository.git import GitError, GitProcesses, GitRepository, NoGitError, OutputTooLargeError
+from sandherd_worker.repository.git import Git, GitError, GitRepository, NoGitError, OutputTooLargeError
 from sandherd_worker.repository.lfs import NewObjects
 from sandherd_worker.repository.submodules import unsaved_submodules
 from sandherd_worker.repository.uncommitted_changes import (
@@ -74,7 +74,7 @@ class BranchSaver:
         found: list[AgentBranchSaved] = []
 
         async def save() -> None:
-            async with GitProcesses(self._parts) as git, asyncio.timeout(SECONDS):
+            async with Git(self._parts) as git, asyncio.timeout(SECONDS):
                 found.append(await _Saving(self, git, checkout, file).run())
 
         late = self._parts.stop.terminated(self._who.stop_grace * SHARE_OF_GRACE)
@@ -116,7 +116,7 @@ class BranchSaver:
         """Whether objects of Git LFS are saved."""
         return self._wanted is not None and self._wanted.lfs
 
-    def lfs_objects(self, git: GitProcesses) -> NewObjects:
+    def lfs_objects(self, git: Git) -> NewObjects:
         """The new ones in the agent's repository."""
         return NewObjects(git, self.repository, self._identity)
 
@@ -129,7 +129,7 @@ class BranchSaver:
 class _Saving:
     """One try to save the branch."""
 
-    def __init__(self, saver: BranchSaver, git: GitProcesses, checkout: Checkout, file: IO[bytes]) -> None:
+    def __init__(self, saver: BranchSaver, git: Git, checkout: Checkout, file: IO[bytes]) -> None:
         self._saver, self._git, self._checkout, self._file = saver, git, checkout, file
         self._own = saver.repository
         self._branch = f"refs/heads/{checkout.branch}"

@@ -19,7 +19,7 @@ from sandherd.contracts.repositories import Repository as TaskRepository
 from sandherd_worker.access.artifact_client import ArtifactClient
 from sandherd_worker.repository import lfs
 from sandherd_worker.repository.commit_identity import HOOK, PARTIAL, CommitIdentity, settings_of
-from sandherd_worker.repository.git import GitError, GitProcesses, GitRepository, NoGitError
+from sandherd_worker.repository.git import Git, GitError, GitRepository, NoGitError
 from sandherd_worker.repository.object_copy import StoppedError, copy_objects
 from sandherd_worker.repository.submodules import SubmoduleCheckout
 from sandherd_worker.worker_resources import WorkerResources
@@ -55,7 +55,7 @@ async def check_out(
     """
     if wanted.checkout is None:
         raise CheckoutError("the spawner has not named the branch to check out", passes=False)
-    async with GitProcesses(parts) as git:
+    async with Git(parts) as git:
         run = _Run(wanted, wanted.checkout, identity, parts, git)
         try:
             problem = await run.continue_restored() if restored else None
@@ -76,12 +76,7 @@ async def check_out(
 
 class _Run:
     def __init__(
-        self,
-        wanted: TaskRepository,
-        checkout: Checkout,
-        identity: CommitIdentity,
-        parts: WorkerResources,
-        git: GitProcesses,
+        self, wanted: TaskRepository, checkout: Checkout, identity: CommitIdentity, parts: WorkerResources, git: Git
     ) -> None:
         self._wanted, self._checkout, self._identity, self._git = wanted, checkout, identity, git
         self._parts, self._who = parts, parts.who

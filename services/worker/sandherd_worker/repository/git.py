@@ -83,7 +83,7 @@ class GitRepository:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-class GitProcesses:
+class Git:
     """The git processes of one operation. As a context it ends, at its end, whatever they have started."""
 
     def __init__(self, parts: WorkerResources) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from sandherd_worker.repository.commit_identity import CommitIdentity, quoted
-from sandherd_worker.repository.git import GitError, GitProcesses, GitRepository
+from sandherd_worker.repository.git import Git, GitError, GitRepository
 
 REF: Final = "refs/sandherd/lfs"
 _MAX_POINTER: Final = 1024
@@ -87,7 +87,7 @@ def unpack(archive: IO[bytes], git_dir: Path) -> None:
 class NewObjects:
     """The objects that the commits since the base need, as far as they are in the agent's repository."""
 
-    def __init__(self, git: GitProcesses, own: GitRepository, identity: CommitIdentity) -> None:
+    def __init__(self, git: Git, own: GitRepository, identity: CommitIdentity) -> None:
         self._git, self._own, self._identity = git, own, identity
 
     async def commit(self, base: str, tip: str) -> str | None:

@@ -16,7 +16,7 @@ from sandherd.archives.ignore import content
 from sandherd.contracts.repositories import Checkout
 from sandherd.forge_markup import escape_forge_markup
 from sandherd_worker.repository.commit_identity import CommitIdentity
-from sandherd_worker.repository.git import GitError, GitProcesses, GitRepository
+from sandherd_worker.repository.git import Git, GitError, GitRepository
 from sandherd_worker.storable_text import valid_text
 
 _SUMMARY: Final = 72
@@ -70,7 +70,7 @@ def message_of(text: str, task: str | None, identity: CommitIdentity) -> str:
 class UncommittedChanges:
     """Commits the rest of one work tree."""
 
-    def __init__(self, git: GitProcesses, own: GitRepository, context: CommitContext, notes: OmissionNotes) -> None:
+    def __init__(self, git: Git, own: GitRepository, context: CommitContext, notes: OmissionNotes) -> None:
         self._git, self._own, self._context, self._notes = git, own, context, notes
         self._branch = f"refs/heads/{context.checkout.branch}"
 
