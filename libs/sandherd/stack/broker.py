@@ -233,8 +233,9 @@ class Broker:
 
     @asynccontextmanager
     async def _open(self, credentials: Path, name: str, inbox: str, **options: Any) -> AsyncIterator[Bus]:
-        options = {"patience": 20, "identity": ConnectionIdentity.file(credentials)} | options
-        async with Bus.open(self.url, name=name, inbox=inbox, **options) as bus:
+        options.setdefault("patience", 20)
+        identity = ConnectionIdentity.file(credentials)
+        async with Bus.open(self.url, name=name, identity=identity, inbox=inbox, **options) as bus:
             yield bus
 
     def _sandbox_credentials(self, principal: Principal, project: str, sandbox: str, life: float) -> Path:
